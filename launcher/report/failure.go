@@ -8,14 +8,15 @@ import (
 
 // Failure is the first failure of an attempt; the failures that follow are its echoes.
 type Failure struct {
-	// Node and Rank say where; Rank is -1 for a failure of no one rank, such as a lost node.
+	// Node and Rank say where the failure was. Rank is -1 if no single rank failed, as with a lost
+	// node.
 	Node string
 	Rank int
-	// GPU is the rank's; nil for a CPU rank.
+	// GPU is the rank's GPU; nil for a CPU rank.
 	GPU     *GPU
 	Attempt int
-	// Exit is how the rank ended, at a time of the coordinator's clock, after it had Lived so long.
-	// Step is the newest step that the rank reported, 0 if it reported none.
+	// Exit is how the rank ended. At is when, by the coordinator's clock, and Lived how long the
+	// rank ran. Step is the newest step that the rank reported, 0 if it reported none.
 	Exit  Exit
 	At    time.Time
 	Lived time.Duration
@@ -27,8 +28,8 @@ type Failure struct {
 	// Tail is the end of the rank's output, Traceback the end of its exception's traceback, and
 	// Kernel the messages of its node's kernel about its GPUs.
 	Tail, Traceback, Kernel string
-	// Hung says that nothing ended: the ranks stood still, and Rank lags behind the others, if one
-	// does.
+	// Hung says that no rank ended: the ranks stood still. Rank is the rank that lags behind the
+	// others, or -1.
 	Hung bool
 	// Verdict is what the failure means, as the coordinator decided by all the evidence and the job's
 	// failure rules.
@@ -37,7 +38,7 @@ type Failure struct {
 
 // GPU is one device of a node.
 type GPU struct {
-	// Index is its place in PCI bus order, from 0.
+	// Index is the GPU's place in PCI bus order, from 0.
 	Index int
 	// UUID is the driver's name for it, "GPU-..." or "MIG-..."; empty for a declared GPU.
 	UUID string
@@ -45,7 +46,7 @@ type GPU struct {
 	HeldBy string
 }
 
-// failureJSON is a Failure in the form of docs/json.md: what does not apply is left out.
+// failureJSON is a Failure in the form of docs/json.md, without fields that do not apply.
 type failureJSON struct {
 	Node      string   `json:"node"`
 	Rank      *int     `json:"rank,omitempty"`

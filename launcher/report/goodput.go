@@ -5,17 +5,16 @@ import (
 	"strings"
 )
 
-// Goodput is what the time of a job's ranks went into, in hours of one GPU, or of one rank of a job
-// without GPUs. A rank counts for as long as it is placed or waits for a node in place of a lost
-// one.
+// Goodput says what the time of a job's ranks was spent on, in hours of one GPU, or of one rank of
+// a job without GPUs. A rank counts while it is placed, or waits for a node in place of a lost one.
 type Goodput struct {
-	// Unit is what the hours are of: "GPU" or "rank".
+	// Unit is "GPU" or "rank": the hours are those of one.
 	Unit string `json:"unit"`
 	// Goodput is Training as a share of Hours, 0 to 1, and Hours the sum of all that follow.
 	Goodput float64 `json:"goodput"`
 	Hours   float64 `json:"total_hours"`
-	// Training leaves out Lost, which was trained again after a restart, as far as the program tells
-	// its steps.
+	// Training does not include Lost, the work that was trained again after a restart, as far as
+	// the program reports its steps.
 	Training float64 `json:"training_hours"`
 	Lost     float64 `json:"lost_hours"`
 	Starting float64 `json:"starting_hours"`
@@ -24,21 +23,21 @@ type Goodput struct {
 	Waiting  float64 `json:"waiting_hours"`
 	// Importing is the wait for a fork server that imports modules for the ranks.
 	Importing float64 `json:"importing_hours"`
-	// Interruptions counts those after which the job went on.
+	// Interruptions counts the interruptions after which the job continued.
 	Interruptions int `json:"interruptions"`
-	// Costs are what the interruptions cost by cause and node, the highest first, 32 at most; the
-	// rest is one more, with the cause [OtherCosts].
+	// Costs are what the interruptions cost by cause and node, the highest first, 32 at most. One
+	// more entry, with the cause [OtherCosts], has the rest.
 	Costs []Cost `json:"costs"`
 }
 
 // Cost is what the interruptions of one cause on one node cost.
 type Cost struct {
-	// Cause is that of a [Verdict], or "node-lost", "unreachable", "drain" or [OtherCosts].
+	// Cause is the Cause of a [Verdict], or "node-lost", "unreachable", "drain" or [OtherCosts].
 	Cause string `json:"cause"`
 	// Node is the node to blame; empty for the echo of a failure elsewhere.
 	Node          string `json:"node,omitempty"`
 	Interruptions int    `json:"interruptions"`
-	// Hours passed until all ranks trained again; Lost comes on top.
+	// Hours is the time until all ranks trained again. It does not include Lost.
 	Hours float64 `json:"down_hours"`
 	Lost  float64 `json:"lost_hours"`
 }
@@ -46,10 +45,11 @@ type Cost struct {
 // OtherCosts is the cause of the costs that are not kept by name.
 const OtherCosts = "others"
 
-// Total returns the hours that a cause has cost, those that were lost included.
+// Total returns the hours that a cause has cost, lost hours included.
 func (c Cost) Total() float64 { return c.Hours + c.Lost }
 
-// Notable reports whether the goodput is worth a line: an interruption, or an hour that was spent.
+// Notable reports whether the goodput is worth a line: there was an interruption, or an hour was
+// spent.
 func (g *Goodput) Notable() bool { return g != nil && (g.Interruptions > 0 || g.Hours >= 1) }
 
 // shownCosts bounds how many costs a line names.

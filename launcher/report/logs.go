@@ -2,13 +2,13 @@ package report
 
 // LogFilter chooses what to read of a job's output.
 type LogFilter struct {
-	// Ranks are read; all when empty.
+	// Ranks are the ranks to read; all when empty.
 	Ranks []Span
-	// Attempt is read; all when negative.
+	// Attempt is the attempt to read; all when negative.
 	Attempt int
-	// Follow goes on until the end of the job.
+	// Follow keeps reading until the end of the job.
 	Follow bool
-	// From are positions in files. The part before a position is left out.
+	// From are positions in files. Reading omits the part of a file before its position.
 	From []LogPosition
 }
 
@@ -30,7 +30,7 @@ func (p LogPosition) File() LogPosition {
 type LogChunk struct {
 	LogPosition
 	Node string
-	// WorldSize is that of the attempt; 0 if it is no longer known.
+	// WorldSize is the world size of the attempt; 0 if it is no longer known.
 	WorldSize int
 	// Data is at most 64 KiB.
 	Data []byte

@@ -7,22 +7,23 @@ import (
 	"time"
 )
 
-// Progress is how far a job has come, by the heartbeats of its ranks. Unknown values are NaN, or a
-// zero time.
+// Progress is how far a job is, by the heartbeats of its ranks. Unknown values are NaN, or a zero
+// time.
 type Progress struct {
-	// Step is the newest of any rank, of Total. StepTime is the median of the ranks', in seconds.
+	// Step is the newest step of any rank, and Total the number of steps. StepTime is the median of
+	// the ranks' step times, in seconds.
 	Step, Total, StepTime float64
-	// Still is for how many seconds no rank has told a step, if that is so long that the job stands
-	// still; else 0.
+	// Still is for how many seconds no rank has reported a step. It is 0 unless this is so long
+	// that the job counts as standing still.
 	Still float64
-	// Done is when the job ends at this pace; zero if it stands still.
+	// Done is when the job ends at this pace; zero if the job stands still.
 	Done time.Time
 }
 
 // maxETA is the longest remaining time that is shown.
 const maxETA = 10 * 365 * 24 * time.Hour
 
-// ProgressOf is the progress that running ranks tell.
+// ProgressOf returns the progress that running ranks report.
 func ProgressOf(ranks []Usage, now time.Time) Progress {
 	p := Progress{Step: math.NaN(), Total: math.NaN(), StepTime: math.NaN()}
 	var times []float64

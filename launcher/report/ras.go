@@ -2,9 +2,10 @@ package report
 
 import "fmt"
 
-// RAS is what the RAS service of a job's NCCL says. It knows about all ranks, whichever is asked.
+// RAS is what the RAS service of a job's NCCL says. Each rank answers for all ranks.
 type RAS struct {
-	// NCCL is the version of the rank that was asked; empty when none answers, and Why then says why.
+	// NCCL is the version of NCCL in the rank that answered. If no rank answered, it is empty and
+	// Why says why.
 	NCCL string `json:"nccl,omitempty"`
 	Why  string `json:"why,omitempty"`
 	// Communicators counts the job's communicators, Processes their processes, and Responding the
@@ -12,11 +13,12 @@ type RAS struct {
 	Communicators int `json:"communicators"`
 	Processes     int `json:"processes"`
 	Responding    int `json:"responding"`
-	// Behind are those that others wait for, 16 at most.
+	// Behind are the processes that others wait for, 16 at most.
 	Behind []Laggard `json:"behind"`
 }
 
-// Laggard is a process that has started fewer collectives than others, or does not answer them.
+// Laggard is a process that has started fewer collectives than other processes, or does not answer
+// them.
 type Laggard struct {
 	// Host is an IP address.
 	Host string `json:"host"`
@@ -24,10 +26,10 @@ type Laggard struct {
 	Why  string `json:"why"`
 }
 
-// maxLaggards bounds those that a line names.
+// maxLaggards bounds the laggards that a line names.
 const maxLaggards = 4
 
-// String returns all of it in one line.
+// String returns the answer in one line.
 func (r RAS) String() string {
 	if r.NCCL == "" {
 		return r.Why

@@ -1,10 +1,10 @@
 // Package report declares what golaunch says about a job: how a process ended, why an attempt
-// failed and what that means, how the job ended, where it stands, and what its ranks use.
+// failed and what the failure means, how the job ended, how far it is, and what its ranks use.
 //
 // Every part of golaunch uses these types, and their JSON is the contract in docs/json.md.
 package report
 
-// Ending is what a job ended for in one word: it tells whether to submit the job again.
+// Ending is the reason for a job's end in one word: it tells whether to submit the job again.
 type Ending string
 
 const (
@@ -17,7 +17,8 @@ const (
 	// EndInfrastructure means that a node, its hardware, the network or golaunch failed: submit it
 	// again.
 	EndInfrastructure Ending = "infrastructure"
-	// EndPreempted means that another job took the nodes, or the time was over: submit it again.
+	// EndPreempted means that another job took the nodes, or the job's time was over: submit it
+	// again.
 	EndPreempted Ending = "preempted"
 	// EndTimeout means that the job did not get its nodes in time.
 	EndTimeout Ending = "timeout"
@@ -37,19 +38,21 @@ type Result struct {
 	// The job's own choice for its Ending replaces it.
 	Code   int    `json:"code"`
 	Ending Ending `json:"ending"`
-	// Reason is the whole in one line.
+	// Reason says all this in one line.
 	Reason string `json:"reason"`
-	// Cause is the root cause of the last attempt; nil on success and where there was none.
+	// Cause is the failure that ended the last attempt; nil on success and for a job that no
+	// failure ended.
 	Cause *Failure `json:"cause,omitempty"`
 	// Attempts counts the attempts that were started, over all ranks that restart on their own;
 	// Restarts counts those that followed a failure, whether or not the budget paid for them.
 	Attempts int `json:"attempts"`
 	Restarts int `json:"restarts"`
-	// Goodput is what the time of the ranks went into; nil if the job never had ranks.
+	// Goodput says what the time of the ranks was spent on; nil if the job never had ranks.
 	Goodput *Goodput `json:"goodput,omitempty"`
-	// Start is where the time of the newest start went; nil if the ranks restart on their own.
+	// Start says what the time of the newest start was spent on; nil if the ranks restart on their
+	// own.
 	Start *Start `json:"start,omitempty"`
-	// Saves are its checkpoints; nil if none was seen.
+	// Saves are the job's checkpoints; nil if golaunch saw none.
 	Saves *Saves `json:"saves,omitempty"`
 }
 

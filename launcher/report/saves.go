@@ -8,31 +8,32 @@ import (
 
 // Save is a checkpoint that the ranks of a job wrote.
 type Save struct {
-	// Path is its directory or file, as the ranks name it.
+	// Path is the checkpoint's directory or file, as the ranks name it.
 	Path string `json:"path"`
-	// Format is who wrote it, such as "dcp" or "megatron"; empty while that is not known.
+	// Format names the library that wrote it, such as "dcp" or "megatron"; empty while unknown.
 	Format string `json:"format,omitempty"`
-	// Step is 0 if the name does not say it.
+	// Step is the step in the checkpoint's name; 0 if the name has none.
 	Step  int64 `json:"step,omitempty"`
 	Bytes int64 `json:"bytes"`
-	// Began is when the first of its files was written, and Ended when the last one was, which is
+	// Began is when the first of its files was written. Ended is when the last one was written, and
 	// zero before that.
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
 }
 
-// Saves is what is known of a job's checkpoints.
+// Saves is what golaunch knows of a job's checkpoints.
 type Saves struct {
-	// Last is the newest one that is complete; nil if none was seen.
+	// Last is the newest complete checkpoint; nil if golaunch saw none.
 	Last *Save `json:"last,omitempty"`
-	// InFlight is being written; nil if none is.
+	// InFlight is the checkpoint that the ranks are writing; nil if there is none.
 	InFlight *Save `json:"in_flight,omitempty"`
-	// Every is the time between the last two, in seconds; 0 if unknown.
+	// Every is the time between the last two checkpoints, in seconds; 0 if unknown.
 	Every float64 `json:"every_seconds,omitempty"`
-	// AtRisk is how long the job has trained since the last one began, in seconds. A stop loses
-	// that. If the ranks restart on their own, it is the time since then; 0 if there is no last one.
+	// AtRisk is how long the job has trained since Last began, in seconds. A stop loses this work.
+	// If the ranks restart on their own, AtRisk is the time since Last began. It is 0 without a
+	// Last.
 	AtRisk float64 `json:"at_risk_seconds"`
-	// AfterNotice says that the last one was completed after the end of the job was announced.
+	// AfterNotice says that Last was completed after the end of the job was announced.
 	AfterNotice bool `json:"after_notice"`
 }
 
@@ -49,7 +50,7 @@ func (s Save) String() string {
 	return text
 }
 
-// Text returns the saves in one line, as they are at a time.
+// Text returns the saves in one line, as of the time now.
 func (s Saves) Text(now time.Time) string {
 	text := "no save seen"
 	if s.Last != nil {
@@ -78,7 +79,7 @@ func (s *Saves) Stop() (text string, saved bool) {
 	return fmt.Sprintf("no save seen: %s lost", s.Lost()), false
 }
 
-// ending returns what a job has that did not succeed.
+// ending returns the checkpoint of a job that did not succeed, in words.
 func (s Saves) ending() string {
 	text := "no save was complete"
 	if s.Last != nil {

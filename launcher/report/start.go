@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Start is where the time of an attempt's start went. Each phase begins when the one before it
-// ends, and ends with the slowest node or rank.
+// Start says what the time of an attempt's start was spent on. Each phase begins when the phase
+// before it ends, and ends with the slowest node or rank.
 type Start struct {
 	Attempt int          `json:"attempt"`
 	Phases  []StartPhase `json:"phases"`
-	// Modules are those that a fork server took longest to import, at most 5, on the node where its
-	// imports took longest. Each has the time of what it imports itself.
+	// Modules are the modules that a fork server took longest to import, at most 5, on the node
+	// where all imports took longest. The time of each includes the modules that it imports itself.
 	Modules []Module `json:"modules"`
 }
 
@@ -19,7 +19,8 @@ type Start struct {
 type StartPhase struct {
 	Phase   Phase   `json:"phase"`
 	Seconds float64 `json:"seconds"`
-	// Node is the node with which it ended, and Rank the rank, where golaunch knows these.
+	// Node and Rank are the slowest node and rank, with which the phase ended, where golaunch knows
+	// them.
 	Node string `json:"node,omitempty"`
 	Rank *int   `json:"rank,omitempty"`
 }
@@ -33,12 +34,12 @@ type Module struct {
 // Phase names a part of a start.
 type Phase string
 
-// The phases, in their order. A start omits those that it does not have.
+// The phases, in their order. A start omits phases that it does not have.
 const (
-	// PhaseBackoff is the wait after the failure of the attempt before.
+	// PhaseBackoff is the wait after the failure of the previous attempt.
 	PhaseBackoff Phase = "backoff"
-	// PhaseNodes is the wait for nodes, from the job's submission, or from the end of the attempt
-	// before.
+	// PhaseNodes is the wait for nodes, from the job's submission, or from the end of the previous
+	// attempt.
 	PhaseNodes Phase = "nodes"
 	// PhaseChecks is for checks of the nodes, the command and the network, and for a free port.
 	PhaseChecks Phase = "checks"
@@ -47,10 +48,10 @@ const (
 	// PhaseProcesses is the start of all processes, by fork or exec.
 	PhaseProcesses Phase = "processes"
 	// PhaseStore is the time until all ranks have connected to the job's store, as
-	// init_process_group does. The interpreter starts in it, and ranks that were not forked import
-	// their modules.
+	// init_process_group does. In this phase the interpreter starts, and ranks that were not forked
+	// import their modules.
 	PhaseStore Phase = "store"
-	// PhaseStep is the time until rank 0 told its first step.
+	// PhaseStep is the time until rank 0 reported its first step.
 	PhaseStep Phase = "step"
 )
 
@@ -81,7 +82,7 @@ func (s Start) Seconds() (sum float64) {
 	return sum
 }
 
-// shortPhase is how long a phase lasts, as a share of its start, that a line names.
+// shortPhase is the share of its start that a phase must last to be named in a line.
 const shortPhase = 0.05
 
 // String is the start in one line: "12.3 s: 3.4 s imports by the fork server, 8.6 s until the first
@@ -104,8 +105,8 @@ func (p StartPhase) slowest() string {
 	return fmt.Sprintf(" (last rank %d)", *p.Rank)
 }
 
-// notableStart is how long a start takes that is worth a line, in seconds.
+// notableStart is how long a start must take to be worth a line, in seconds.
 const notableStart = 10
 
-// Notable reports whether the start is worth a line: it took ten seconds.
+// Notable reports whether the start is worth a line: it took at least ten seconds.
 func (s *Start) Notable() bool { return s != nil && s.Seconds() >= notableStart }

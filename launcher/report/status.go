@@ -10,27 +10,28 @@ type Status struct {
 	// Version is the coordinator's golaunch, and Since when it started.
 	Version string
 	Since   time.Time
-	// Coordinators are the addresses, HOST:PORT, of a cluster with several, the leader first; empty
-	// for one. Silent are those of them that do not answer the leader.
+	// Coordinators are the addresses, HOST:PORT, of a cluster's coordinators, the leader first;
+	// empty if there is only one. Silent are the coordinators that do not answer the leader.
 	Coordinators, Silent []string
-	// Requested are the nodes that were asked of providers and have not come; there are at most 64
-	// such requests. Blocked says which job no nodes can be asked for, and why; empty if there is
-	// none.
+	// Requested are the nodes that the coordinator has requested from providers and that have not
+	// joined; there are at most 64 such requests. Blocked says for which job it cannot request
+	// nodes, and why; empty if there is no such job.
 	Requested []RequestedNodes
 	Blocked   string
 	// Nodes are sorted by name.
 	Nodes []NodeStatus
-	// Jobs are in the order of submission: all that are not over, and the last that are.
+	// Jobs are in the order of submission: all open jobs, and the last finished ones.
 	Jobs []JobStatus
 }
 
-// RequestedNodes are nodes that were asked of a provider at a time and have not come.
+// RequestedNodes are nodes that the coordinator requested from a provider at one time and that have
+// not joined.
 type RequestedNodes struct {
 	Kind  string    `json:"kind"`
 	Nodes int       `json:"nodes"`
 	Since time.Time `json:"since"`
-	// State is what the provider says of the first of them, such as "Slurm job 4711, pending:
-	// Priority"; empty while it has said nothing.
+	// State is what the provider says of the first of these nodes, such as "Slurm job 4711,
+	// pending: Priority"; empty while the provider has said nothing.
 	State string `json:"state,omitempty"`
 }
 
@@ -38,13 +39,13 @@ type RequestedNodes struct {
 type Query struct {
 	// Job is the only job to describe, with its nodes; empty means all jobs.
 	Job string
-	// Jobs omits the nodes, and Open the jobs that are over. Brief omits the History, and Tail,
+	// Jobs omits the nodes, and Open omits finished jobs. Brief omits the History, and the Tail,
 	// Traceback and Kernel of a Cause.
 	Jobs, Open, Brief bool
 }
 
-// NodeStatus is one node of a cluster. Its JSON has only what golaunch status prints as it is
-// (docs/json.md): that command adds the State and counts the GPUs.
+// NodeStatus is one node of a cluster. Its JSON has only the fields that golaunch status prints as
+// they are (docs/json.md): that command adds the State and counts the GPUs.
 type NodeStatus struct {
 	Name string `json:"name"`
 	// Addr is the address at which other nodes reach this one.
@@ -59,9 +60,9 @@ type NodeStatus struct {
 	Silent time.Duration `json:"-"`
 	// Drained says that the node gets no more ranks.
 	Drained bool `json:"-"`
-	// Holds are what each job and reservation has there, in the order of submission.
+	// Holds says what each job and reservation has on the node, in the order of submission.
 	Holds []Holding `json:"holds"`
-	// Excluded are the jobs that use the node only if others will not do.
+	// Excluded are the jobs that use the node only if other nodes will not do.
 	Excluded []Exclusion `json:"excluded"`
 }
 
@@ -72,9 +73,11 @@ type Holding struct {
 	GPUs []int `json:"gpus"`
 }
 
-// Exclusion says that a job uses a node only if others will not do, because of failures there.
+// Exclusion says that a job, because of failures on a node, uses the node only if other nodes will
+// not do.
 type Exclusion struct {
-	// Job is empty for all new jobs: the hardware of the node failed in one.
+	// Job is the excluding job. It is empty if all new jobs exclude the node, because its hardware
+	// failed.
 	Job   string    `json:"job,omitempty"`
 	Why   string    `json:"why"`
 	Until time.Time `json:"until"`
@@ -119,10 +122,10 @@ type JobStatus struct {
 	// Phase is "gathering" while the job waits for nodes, "preparing", "running", "stopping",
 	// "backoff" or "finished".
 	Phase string `json:"phase"`
-	// Waits says what the job waits for; once it is over, how it ended.
+	// Waits says what the job waits for, or once the job has ended, how it ended.
 	Waits string `json:"waits,omitempty"`
-	// WaitsFor are the jobs that it waits for in the queue: the one before it, and those that are being
-	// preempted for it, at most 17.
+	// WaitsFor are the jobs that this job waits for, at most 17: the previous job in the queue, and
+	// the jobs that are being preempted for this one.
 	WaitsFor []Awaited `json:"waits_for"`
 	// Priority is "production", "interactive" or "batch"; empty outside of a cluster.
 	Priority string `json:"priority,omitempty"`
@@ -131,37 +134,39 @@ type JobStatus struct {
 	// Finished is zero before the end.
 	Submitted time.Time `json:"submitted"`
 	Finished  time.Time `json:"finished,omitzero"`
-	// Detached jobs go on without their client.
+	// Detached jobs run on without their client.
 	Detached bool `json:"detached"`
-	// Submitter is the uid of the user who submitted it; nil where the coordinator does not know it.
+	// Submitter is the uid of the user who submitted the job; nil where the coordinator does not
+	// know the user.
 	Submitter *uint32 `json:"submitter_uid,omitempty"`
-	// User is the name of that user on the coordinator's machine, or the number; empty where unknown.
+	// User is the submitter's name on the coordinator's machine, or the uid; empty where unknown.
 	User string `json:"user,omitempty"`
-	// Reserve says that it is a reservation, and Within names the reservation that the job runs on.
+	// Reserve says that this is a reservation. Within names the reservation that a job runs on.
 	Reserve bool   `json:"reservation"`
 	Within  string `json:"within,omitempty"`
 	// Workspace is the directory that its ranks run in; nil if it has none.
 	Workspace *Workspace `json:"workspace,omitempty"`
-	// Attempt is the newest, from 0, and Restarts counts those so far, of MaxRestarts.
+	// Attempt is the newest attempt, from 0. Restarts counts the restarts so far; MaxRestarts is
+	// their limit.
 	Attempt     int `json:"attempt"`
 	Restarts    int `json:"restarts"`
 	MaxRestarts int `json:"max_restarts"`
-	// Nodes are in the order of node ranks; of a job that is over, all that it ever had, by name.
+	// Nodes are in the order of node ranks. A finished job has all nodes that it ever had, by name.
 	Nodes []string `json:"nodes"`
-	// Ranks and GPUs count what it has now.
+	// Ranks and GPUs count what the job has now.
 	Ranks int `json:"ranks"`
 	GPUs  int `json:"gpus"`
 	// Result is nil before the end.
 	Result *Result `json:"result,omitempty"`
-	// Goodput is what the time of its ranks went into until now, or its end; nil for a reservation and
-	// before the job has ranks.
+	// Goodput says what the time of the job's ranks was spent on until now, or until its end; nil
+	// for a reservation and before the job has ranks.
 	Goodput *Goodput `json:"goodput,omitempty"`
-	// Start is where the time of the newest start went until now; nil before the job has nodes and
-	// where ranks restart on their own.
+	// Start says what the time of the newest start was spent on until now; nil before the job has
+	// nodes and where ranks restart on their own.
 	Start *Start `json:"start,omitempty"`
-	// Saves are its checkpoints; nil if none was seen.
+	// Saves are the job's checkpoints; nil if golaunch saw none.
 	Saves *Saves `json:"saves,omitempty"`
-	// History is what was decided, in the order of time: the newest 64 moments.
+	// History has the newest 64 decisions, in the order of time.
 	History []Moment `json:"-"`
 }
 
@@ -171,7 +176,7 @@ type Awaited struct {
 	// User is as in a [JobStatus].
 	User     string `json:"user,omitempty"`
 	Priority string `json:"priority"`
-	// Preempted says that it is being preempted. Its ranks end by Until at the latest.
+	// Preempted says that the job is being preempted. Its ranks end by Until at the latest.
 	Preempted bool      `json:"preempted"`
 	Until     time.Time `json:"until,omitzero"`
 }
@@ -179,7 +184,7 @@ type Awaited struct {
 // String names the job.
 func (a Awaited) String() string { return a.text("") }
 
-// At names the job, with the time that its ranks have left.
+// At names the job and the time that its ranks have left.
 func (a Awaited) At(now time.Time) string {
 	left := a.Until.Sub(now).Round(time.Second)
 	if !a.Preempted || left <= 0 {
@@ -203,7 +208,7 @@ func (a Awaited) text(left string) string {
 type Workspace struct {
 	// ID is a hash of the content, in hexadecimal digits. A [JobStatus] has the first 12 of 64.
 	ID string `json:"id"`
-	// Bytes is the size of the archive, and Files counts all but directories.
+	// Bytes is the size of the archive. Files counts everything but directories.
 	Bytes int64 `json:"bytes"`
 	Files int   `json:"files"`
 }
@@ -211,10 +216,10 @@ type Workspace struct {
 // Moment is something that was decided about a job.
 type Moment struct {
 	At time.Time `json:"at"`
-	// Attempt is the newest that was started by then; -1 before the first.
+	// Attempt is the newest attempt at that time; -1 before the first.
 	Attempt int `json:"attempt"`
 	// To is what the ranks spend their time on from then on: "starting", "training", "stopping",
-	// "backoff" or "waiting"; empty when that did not change, or nothing runs any more.
+	// "backoff" or "waiting". It is empty if this did not change, or if no rank is left.
 	To string `json:"to,omitempty"`
 	// Cause is why an attempt was stopped, and Node the node to blame; empty otherwise.
 	Cause  string `json:"cause,omitempty"`

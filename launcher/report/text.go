@@ -7,11 +7,11 @@ import (
 	"unicode"
 )
 
-// Report is the end of the job in words. That of a job that failed has at most five lines of the
-// failed rank's last words, and then seven: the rank, its node and how it ended; the cause; the line
-// that shows it; what to do; the last checkpoint, if golaunch has seen one; the ending, with the exit
-// code; and where the logs are, as logs says.
-// That of a job that succeeded has the goodput, if it is worth a line.
+// Report describes the end of the job in words. For a failed job, it has at most five lines of the
+// failed rank's last words, and then seven lines: the rank, its node and how it ended; the cause;
+// the line that shows the cause; what to do; the last checkpoint, if golaunch has seen one; the
+// ending, with the exit code; and where the logs are, as logs says. For a successful job, it has
+// the goodput, if that is worth a line.
 func (r Result) Report(logs string) string {
 	var b strings.Builder
 	if f := r.Cause; f != nil && r.Code != 0 {
@@ -63,7 +63,7 @@ func (r Result) addStart(add func(what, text string)) {
 	}
 }
 
-// ending is how the job ended, and the goodput of one that had an hour.
+// ending is how the job ended, with the goodput if the job had an hour.
 func (r Result) ending() string {
 	text := fmt.Sprintf("exit code %d", r.Code)
 	if r.Ending != "" {
@@ -80,7 +80,7 @@ func (r Result) ending() string {
 	return text
 }
 
-// again is whether to submit a job again that ended so.
+// again says, for each ending, whether to submit the job again.
 var again = map[Ending]string{
 	EndProgram:        "it would fail again",
 	EndBudget:         "it has failed more often than it may",
@@ -94,7 +94,7 @@ const (
 	maxLastWord  = 300
 )
 
-// lastWords are the last lines that say anything of the exception of the rank, or of what it wrote.
+// lastWords are the last lines with any text of the rank's exception, or else of its output.
 func (f *Failure) lastWords() (lines []string) {
 	for line := range strings.Lines(cmp.Or(f.Traceback, f.Tail)) {
 		line = strings.TrimRightFunc(line, unicode.IsSpace)

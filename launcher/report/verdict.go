@@ -11,11 +11,12 @@ type Action string
 const (
 	// ActionRestart starts the ranks again on the same nodes.
 	ActionRestart Action = "restart"
-	// ActionReplace starts them again without the node that failed.
+	// ActionReplace starts the ranks again without the node that failed.
 	ActionReplace Action = "replace"
 	// ActionStop ends the job: the same program would fail in the same way.
 	ActionStop Action = "stop"
-	// ActionWait starts them again once something outside the job, such as a full disk, is repaired.
+	// ActionWait starts the ranks again once something outside the job, such as a full disk, is
+	// repaired.
 	ActionWait Action = "wait"
 )
 
@@ -38,12 +39,13 @@ type Verdict struct {
 	// rules. Title says it in words.
 	Cause string `json:"cause"`
 	Title string `json:"title"`
-	// Quote is the line that decided, cut to 300 bytes, and empty when the exit alone did. From is
-	// the text that has it, and Line its number there, from 1; both are zero where it is in none.
+	// Quote is the line that decided, cut to 300 bytes; empty if the exit alone decided. From is
+	// the text that has the line, and Line its number there, from 1. Both are zero if no text has
+	// it.
 	Quote string `json:"quote,omitempty"`
 	From  Source `json:"from,omitempty"`
 	Line  int    `json:"line,omitempty"`
-	// Victim says that this is the echo of another rank's failure.
+	// Victim says that this failure is the echo of another rank's failure.
 	Victim bool `json:"victim"`
 	// Remedy is what a person can do.
 	Remedy string `json:"remedy"`

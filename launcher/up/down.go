@@ -17,7 +17,8 @@ import (
 // downLimit bounds how long all nodes may take to end.
 const downLimit = 20 * time.Minute
 
-// Down ends the cluster with all its nodes. It returns once their providers have none of them.
+// Down ends the cluster with all its nodes. It returns once their providers list none of these
+// nodes.
 func (c *Cluster) Down(ctx context.Context) error {
 	h, err := c.findHead(ctx)
 	if err != nil {
@@ -87,7 +88,7 @@ rm -rf "$d"`, shellword.Quote("--label=golaunch.head="+c.file.Name), shellword.Q
 	return nil
 }
 
-// removeRest removes what was made for machines that are gone, and their keys.
+// removeRest removes what a cloud made for machines that are gone, and their keys.
 func removeRest(ctx context.Context, clouds []*provider.Cloud) error {
 	for _, p := range clouds {
 		if err := p.RemoveRest(ctx); err != nil {
@@ -106,7 +107,7 @@ type leftover struct {
 	machine provider.Machine
 }
 
-// machines are those of the cluster in all clouds.
+// machines returns the machines of the cluster in all clouds.
 func machines(ctx context.Context, clouds []*provider.Cloud) (all []leftover, err error) {
 	for _, p := range clouds {
 		found, err := p.Cluster(ctx)
@@ -122,8 +123,8 @@ func machines(ctx context.Context, clouds []*provider.Cloud) (all []leftover, er
 	return all, nil
 }
 
-// sweep deletes what clouds still have of the cluster, its head too, until lists by its tag are
-// empty.
+// sweep deletes what clouds still have of the cluster, its head included, until lists by the
+// cluster's tag are empty.
 func (c *Cluster) sweep(ctx context.Context, clouds []*provider.Cloud) error {
 	for {
 		left, err := machines(ctx, clouds)

@@ -19,22 +19,25 @@ import (
 
 // head is the machine of a cluster's coordinator.
 type head struct {
-	// name is for people, and ssh the arguments by which ssh reaches it; nil for this machine.
+	// name is the head's name for people. ssh has the arguments with which ssh reaches it; nil for
+	// this machine.
 	name string
 	ssh  []string
 }
 
 const (
-	// answerLimit bounds how long a head may take for a script, and fileLimit if files go there.
+	// answerLimit bounds how long a head may take for a script, and fileLimit for a script that
+	// gets files.
 	answerLimit, fileLimit = time.Minute, 30 * time.Minute
-	// lookEvery is how often a cloud is asked for a machine that has yet to come, or to go. There is no
+	// lookEvery is how often to ask a cloud for a machine that is starting or ending. There is no
 	// event for that.
 	lookEvery = 5 * time.Second
 	// maxAnswer bounds what a script prints.
 	maxAnswer = 1 << 20
 )
 
-// command runs a script on the head. It has no secret: users of the machine see it.
+// command runs a script on the head. The script has no secret, since other users of the machine can
+// see it.
 func (h *head) command(ctx context.Context, terminal bool, script string) *exec.Cmd {
 	if h.ssh == nil {
 		return exec.CommandContext(ctx, "sh", "-c", script)
@@ -46,7 +49,7 @@ func (h *head) command(ctx context.Context, terminal bool, script string) *exec.
 	return exec.CommandContext(ctx, "ssh", append(append(args, h.ssh...), "exec sh -c "+shellword.Quote(script))...)
 }
 
-// run runs a script and returns what it prints. An error has the last line of its stderr.
+// run runs a script and returns what it prints. An error has the last line of the script's stderr.
 func (h *head) run(ctx context.Context, stdin io.Reader, script string) (string, error) {
 	limit := answerLimit
 	if stdin != nil {
@@ -76,8 +79,8 @@ func (h *head) run(ctx context.Context, stdin io.Reader, script string) (string,
 
 // state is what a head has of a cluster.
 type state struct {
-	// home is the home directory there. values are those of the file, empty if there is none, and
-	// address is the coordinator's, empty if it does not run.
+	// home is the home directory there. values are the recorded values of the cluster's file; empty
+	// if there are none. address is the coordinator's address; empty if it does not run.
 	home, values, address string
 }
 
@@ -109,7 +112,7 @@ func addressIn(line string) string {
 // headTag is the name of a head that is a machine of a cloud.
 func (c *Cluster) headTag() string { return c.file.Name + "-head" }
 
-// findHead returns the head; nil if it is a machine of a cloud that is not there.
+// findHead returns the head; nil if the head is a cloud's machine and does not exist.
 func (c *Cluster) findHead(ctx context.Context) (*head, error) {
 	switch {
 	case c.file.Head.Host != "":
@@ -146,7 +149,7 @@ func (c *Cluster) headMachine(ctx context.Context) (*provider.Cloud, *provider.M
 	return cloud, nil, nil
 }
 
-// makeHead asks for the machine of the head.
+// makeHead requests the machine of the head.
 func (c *Cluster) makeHead(ctx context.Context) (*head, error) {
 	k := c.kind(c.file.Head.Kind)
 	p, err := c.provider(ctx, k)
@@ -155,7 +158,7 @@ func (c *Cluster) makeHead(ctx context.Context) (*head, error) {
 	}
 	c.Say(fmt.Sprintf("%s is asked for the head, %s", k.Provider, c.headTag()))
 	if err := os.Remove(p.(*provider.Cloud).Login().KnownHosts); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err // a head before it had another host key
+		return nil, err // an earlier head had another host key
 	}
 	ctx, cancel := limited(ctx, k)
 	defer cancel()
@@ -200,7 +203,7 @@ func (c *Cluster) reach(ctx context.Context, p *provider.Cloud, m provider.Machi
 	}
 }
 
-// address is where this machine reaches the head.
+// address is the address at which this machine reaches the head.
 func (c *Cluster) address(m provider.Machine) string {
 	if c.file.Public && m.Public != "" {
 		return m.Public

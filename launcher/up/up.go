@@ -1,5 +1,6 @@
-// Package up starts and ends the cluster of a file (docs/up.md), golaunch's own or one of Ray's cluster
-// launcher. What the head does is a few scripts of its shell, on this machine or over ssh.
+// Package up starts and ends the cluster that a file describes (docs/up.md). The file is golaunch's
+// own or one of Ray's cluster launcher. On the head it runs a few shell scripts, on this machine or
+// over ssh.
 package up
 
 import (
@@ -22,7 +23,7 @@ import (
 
 // Cluster is the cluster of a file. Open makes one.
 type Cluster struct {
-	// Say gets what happens, and Warn what is wrong but ends nothing.
+	// Say gets what happens, and Warn gets problems that end nothing.
 	Say  func(string)
 	Warn func(error)
 	// Confirm asks a person before something changes or ends.
@@ -55,7 +56,7 @@ func Open(path string) (*Cluster, error) {
 	return c, nil
 }
 
-// note tells what in the file has no effect.
+// note reports what in the file has no effect.
 func (c *Cluster) note() {
 	for _, note := range c.file.Notes {
 		c.Warn(fmt.Errorf("%s: %s", c.path, note))
@@ -67,12 +68,12 @@ func (c *Cluster) kind(name string) capacityfile.Kind {
 	return c.file.Kinds[slices.IndexFunc(c.file.Kinds, func(k capacityfile.Kind) bool { return k.Name == name })]
 }
 
-// agent is the command line of a kind's agents, but for what only the head knows.
+// agent is the command line of a kind's agents, without what only the head knows.
 func (c *Cluster) agent(k capacityfile.Kind) provider.Agent {
 	return provider.Agent{Golaunch: c.golaunch, Coordinator: "HEAD", Flags: k.Agent}
 }
 
-// provider is that of a kind, as this machine would call it.
+// provider returns the provider of a kind, as this machine would call it.
 func (c *Cluster) provider(ctx context.Context, k capacityfile.Kind) (provider.Provider, error) {
 	p, err := provider.New(ctx, c.file, k, c.agent(k), "")
 	if err != nil {
@@ -81,7 +82,7 @@ func (c *Cluster) provider(ctx context.Context, k capacityfile.Kind) (provider.P
 	return p, nil
 }
 
-// clouds are the providers that make machines in a cloud.
+// clouds returns the providers that make machines in a cloud.
 func (c *Cluster) clouds(ctx context.Context) (all []*provider.Cloud, err error) {
 	for _, k := range c.file.Kinds {
 		if !slices.Contains(capacityfile.Clouds, k.Provider) {
@@ -131,10 +132,10 @@ func (c *Cluster) DryRun(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// dir is where the head keeps the cluster, below the home directory.
+// dir is where the head keeps the cluster's files, below the home directory.
 func (c *Cluster) dir() string { return ".golaunch/clusters/" + c.file.Name }
 
-// coordinatorWords are the arguments of the coordinator, for a directory.
+// coordinatorWords are the coordinator's arguments, with its files in dir.
 func (c *Cluster) coordinatorWords(dir string) []string {
 	words := []string{"coordinator", "--json", "--capacity=" + dir + "/cluster.yaml", "--state-dir=" + dir + "/state"}
 	if c.file.Listen != "" {
@@ -214,13 +215,13 @@ func (c *Cluster) hint(h *head, address string) {
 	c.Say(fmt.Sprintf("golaunch exec %[1]s 'golaunch -- COMMAND' runs a job; golaunch attach %[1]s opens a shell; golaunch down %[1]s ends the cluster", c.path))
 }
 
-// check finds what is wrong before anything is started: providers are asked for their nodes, where
-// this machine can.
+// check finds problems before anything is started: it asks providers for their nodes, where this
+// machine can.
 func (c *Cluster) check(ctx context.Context, h *head) error {
 	for _, k := range c.file.Kinds {
 		cloud := slices.Contains(capacityfile.Clouds, k.Provider)
 		if !cloud && (h == nil || h.ssh != nil) || cloud && h != nil && h.ssh != nil && c.file.Head.Kind == "" {
-			continue // the head asks, with what is there
+			continue // the head asks, with its own programs and keys
 		}
 		p, err := c.provider(ctx, k)
 		if err != nil {
@@ -241,8 +242,8 @@ func (c *Cluster) check(ctx context.Context, h *head) error {
 	return nil
 }
 
-// checkOthers fails if there are machines of the cluster before it is started: golaunch down could
-// not tell whose they are.
+// checkOthers fails if the cluster has machines before it is started: golaunch down could not tell
+// whose machines they are.
 func (c *Cluster) checkOthers(ctx context.Context, p *provider.Cloud) error {
 	all, err := p.Cluster(ctx)
 	if err != nil {
@@ -285,7 +286,7 @@ func (c *Cluster) deliver(ctx context.Context, h *head, text []byte, values stri
 // home is a path below the home directory, as a word of the shell.
 func home(path string) string { return `"$HOME"/` + shellword.Quote(path) }
 
-// expand puts the home directory in the place of ~/.
+// expand replaces ~/ by the home directory.
 func expand(path string) string {
 	if rest, found := strings.CutPrefix(path, "~/"); found {
 		return filepath.Join(os.Getenv("HOME"), rest)
@@ -293,16 +294,17 @@ func expand(path string) string {
 	return path
 }
 
-// processes defines the shell's pids: those of processes that have an argument. It must have a dot, so
-// that the pattern, which has \. in its place, does not find the grep.
+// processes defines the shell function pids, which prints the pids of processes that have an
+// argument. The argument must have a dot: the pattern has \. in its place, so that grep does not
+// find itself.
 const processes = `pids() {
 	grep -lsxz -e "$(printf %s "$1" | sed 's/[][\.*^$]/\\&/g')" /proc/[0-9]*/cmdline | cut -d / -f 3
 }
 `
 
 const (
-	// stopTime is how long a coordinator may take to end, and startTime to listen, in tenths of
-	// seconds.
+	// stopTime is how long a coordinator may take to end, and startTime how long it may take to
+	// listen, in tenths of a second.
 	stopTime, startTime = 200, 300
 	// setupLimit bounds the commands of a head.
 	setupLimit = time.Hour
@@ -377,7 +379,7 @@ cat "$d/out"
 	return address, c.startNode(ctx, h, self, address)
 }
 
-// workDir is the coordinator's, from which the file's commands start.
+// workDir is the coordinator's working directory, in which the file's commands start.
 func (c *Cluster) workDir(h *head) string {
 	if h.ssh != nil {
 		return `"$d"`

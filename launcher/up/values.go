@@ -17,8 +17,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
-// values are what the file says, one value a line, with what its files have and which golaunch this
-// is. Two files that differ only in their form have the same.
+// values are what the cluster's file says, one value a line, with digests of the files that it
+// names and of this golaunch. Two files that differ only in their form have the same values.
 func (c *Cluster) values() (string, error) {
 	root, err := capacityfile.Tree(c.text)
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *Cluster) values() (string, error) {
 	return strings.Join(lines, "\n") + "\n", nil
 }
 
-// flatten adds the values below a node, each with its path.
+// flatten adds the values below a node as lines, each with its path.
 func flatten(path string, n *yaml.Node, lines *[]string) {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -73,7 +73,7 @@ func digest(path string) (string, error) {
 	return fmt.Sprintf("%x", sum.Sum(nil)[:8]), nil
 }
 
-// difference are the lines that two texts do not both have, in order of their paths.
+// difference returns the lines that only one of two texts has, in the order of their paths.
 func difference(was, now string) (all []string) {
 	old, young := strings.Split(strings.TrimSpace(was), "\n"), strings.Split(strings.TrimSpace(now), "\n")
 	has := func(lines []string) map[string]bool {
@@ -98,8 +98,8 @@ func difference(was, now string) (all []string) {
 	return all
 }
 
-// rewritten is the file for the coordinator on a head: what it names on this machine is where deliver
-// puts it, and kinds say what their nodes bring.
+// rewritten is the file for the coordinator on a head. Its paths are those where deliver puts this
+// machine's files, and its kinds say how many GPUs and CPUs their nodes have.
 func (c *Cluster) rewritten(ctx context.Context, h *head, homeDir string) ([]byte, error) {
 	root, err := capacityfile.Tree(c.text)
 	if err != nil {
@@ -133,7 +133,7 @@ func (c *Cluster) rewritten(ctx context.Context, h *head, homeDir string) ([]byt
 	return yaml.Marshal(root)
 }
 
-// shape has a kind say what the cloud says that its nodes bring.
+// shape writes into a kind how many GPUs and CPUs its nodes have, as the cloud says.
 func (c *Cluster) shape(ctx context.Context, root *yaml.Node, k capacityfile.Kind) error {
 	p, err := c.provider(ctx, k)
 	if err != nil {
