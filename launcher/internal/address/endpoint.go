@@ -63,7 +63,8 @@ func Resolves(ctx context.Context, host string) bool {
 }
 
 // ForOthers leaves only addresses that other nodes can reach. Debian's /etc/hosts gives a machine's
-// own name the address 127.0.1.1: the endpoint then gets the address own, and say is told.
+// own name the address 127.0.1.1. The endpoint then gets the address from own, and say gets a
+// message.
 func (e Endpoint) ForOthers(ctx context.Context, own func(context.Context) (netip.Addr, error), say func(string)) (Endpoint, error) {
 	if _, err := netip.ParseAddr(e.Host); err == nil || e.Host == "localhost" {
 		return e, nil // the user wants it so

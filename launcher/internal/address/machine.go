@@ -25,7 +25,7 @@ func MachineName() (string, error) {
 	return name, nil
 }
 
-// MachineID is equal for processes that share this one's addresses, and for no others: it names
+// MachineID is equal for all processes with this process's addresses, and for no others: it names
 // this boot of the machine, and the network namespace. It is empty where the system does not say.
 func MachineID() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -139,8 +139,8 @@ func OnDefaultRoute() netip.Addr {
 	return Loopback(0)
 }
 
-// Reachable is where other nodes reach this one: at the node's address if it has one, at that of
-// its name, or on the default route.
+// Reachable is where other nodes reach this one: at the node's own address if it has one, at the
+// address of its name, or at the address on the default route.
 func Reachable(ctx context.Context, node placement.Node) (netip.Addr, error) {
 	if node.Addr.IsValid() {
 		return node.Addr, nil
@@ -165,7 +165,7 @@ func Reachable(ctx context.Context, node placement.Node) (netip.Addr, error) {
 }
 
 // Bridge names this machine's network bridge, such as docker0, that has the address. It is empty if
-// none has it, or if it is the default route's.
+// no bridge has it, or if the address is the default route's.
 func Bridge(addr netip.Addr) string {
 	interfaces, err := net.Interfaces()
 	if err != nil || addr.IsLoopback() || addr == OnDefaultRoute() {

@@ -21,18 +21,18 @@ type Node struct {
 	Dir  *jobdir.Agent
 	As   submitter.Policy
 	Warn func(error)
-	// Ports are those on which this node may listen.
+	// Ports are the ports on which this node may listen.
 	Ports ports.Range
 }
 
 // Job is a job as the node must know it.
 type Job struct {
-	// MasterPort is 0 for a free one.
+	// MasterPort is the port of the job's store; 0 means any free port.
 	MasterPort int
-	// Ports are those that the job may use.
+	// Ports are the ports that the job may use.
 	Ports  ports.Range
 	LogDir string
-	// Task is what its ranks run here, at an address, with an environment to inherit.
+	// Task returns what the job's ranks run here, at an address, with an environment to inherit.
 	Task   func(at netip.Addr, environ []string) (agent.Task, error)
 	Output func(agent.Speaker) logs.RankOptions
 }

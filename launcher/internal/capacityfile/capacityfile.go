@@ -26,14 +26,14 @@ import (
 // Kind is a kind of node with its provider.
 type Kind struct {
 	capacity.Kind
-	// Provider is one of Providers, and Words what the file says to it.
+	// Provider is one of Providers. Words are its arguments in the file.
 	Provider string
 	Words    []string
-	// Agent are further flags of its agents.
+	// Agent has further flags of the kind's agents.
 	Agent []string
-	// Setup are commands that run on each of its nodes, before the agent.
+	// Setup are commands that run on each of the kind's nodes, before the agent.
 	Setup []string
-	// Tags are further tags of its machines in a cloud.
+	// Tags are further tags of the kind's machines in a cloud.
 	Tags map[string]string
 	// Limit bounds each call of the provider.
 	Limit time.Duration
@@ -42,22 +42,22 @@ type Kind struct {
 // File is what a file says.
 type File struct {
 	Kinds []Kind
-	// Max bounds the nodes of all kinds together; 0 does not.
+	// Max bounds the nodes of all kinds together; 0 means no bound.
 	Max int
 	// Limits are the GPUs that users may hold, by user and priority.
 	Limits map[string]map[string]int
 	Cluster
-	// Notes are about what is in the file and has no effect, each with its line.
+	// Notes name the parts of the file that have no effect, each with its line.
 	Notes []string
 }
 
 // Providers are what a kind may name.
 var Providers = []string{"aws", "azure", "exec", "gcp", "kubernetes", "slurm", "ssh"}
 
-// Clouds are the providers whose nodes are machines that have nothing of golaunch.
+// Clouds are the providers whose nodes are machines without golaunch.
 var Clouds = []string{"aws", "azure", "gcp"}
 
-// firstWord is what a provider must have at least.
+// firstWord is the word that a provider must have at least.
 var firstWord = map[string]string{
 	"aws": "options of aws ec2 run-instances", "azure": "options of az vm create", "gcp": "options of gcloud compute instances create",
 	"exec": "a command and its arguments", "kubernetes": "the file of a pod, and options of kubectl", "ssh": "hosts",
@@ -149,7 +149,7 @@ func Tree(text []byte) (*yaml.Node, error) {
 	return expand(doc.Content[0], &left)
 }
 
-// expand puts copies of what they stand for in the place of aliases.
+// expand replaces aliases by copies of the values that they stand for.
 func expand(n *yaml.Node, left *int) (*yaml.Node, error) {
 	if *left--; *left < 0 {
 		return nil, fmt.Errorf("line %d: with what aliases stand for, it has more than %d values", n.Line, maxValues)
@@ -342,7 +342,7 @@ func (k *Kind) set(key string, at, n *yaml.Node) (err error) {
 	return err
 }
 
-// labelName and labelValue are such that an agent's --label has one label.
+// labelName and labelValue ensure that an agent's --label has only one label.
 var (
 	labelName  = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._/-]*$`)
 	labelValue = lazyregexp.New(`^[^="[:cntrl:]]*$`)
@@ -368,7 +368,7 @@ func labels(n *yaml.Node) (map[string]string, error) {
 	return all, err
 }
 
-// texts are names with texts.
+// texts reads a mapping from names to texts.
 func texts(n *yaml.Node) (map[string]string, error) {
 	all := map[string]string{}
 	err := each(n, func(name string, at, n *yaml.Node) (err error) {
@@ -429,7 +429,7 @@ func size(n *yaml.Node) (int64, error) {
 	return v * unit, nil
 }
 
-// words are a list of words, or one word.
+// words reads a list of words, or one word.
 func words(n *yaml.Node) ([]string, error) {
 	const want = "a list of words"
 	if n.Kind != yaml.SequenceNode {

@@ -13,29 +13,30 @@ import (
 
 // Cluster is what golaunch up needs to know beside the kinds of nodes.
 type Cluster struct {
-	// Name is the cluster's: its machines in a cloud are found by it.
+	// Name is the cluster's name, by which golaunch finds its machines in a cloud.
 	Name string
 	Head Head
-	// Listen is where the coordinator listens, as its --listen.
+	// Listen is where the coordinator listens, in the form of its --listen.
 	Listen string
-	// User is who logs in to machines of a cloud, and Key the file of a private key; the default of
-	// the machine's image, and a key that golaunch makes, when empty.
+	// User is the user who logs in to machines of a cloud; when empty, the default of the machine's
+	// image. Key is the file of a private key; when empty, golaunch makes a key.
 	User, Key string
 	// Files go to the head and to machines of a cloud.
 	Files []Mount
-	// Setup are commands that each node runs first, and HeadSetup those of the head.
+	// Setup are commands that each node runs first. HeadSetup are commands that the head runs
+	// first.
 	Setup, HeadSetup []string
-	// Public says that the head, if it is a machine of a cloud, is reached at its public address.
+	// Public says that golaunch reaches a head that is a cloud's machine at its public address.
 	Public bool
 }
 
-// Head is where the coordinator runs: this machine, or one that ssh reaches, or a node of a kind.
+// Head is where the coordinator runs: this machine, a host that ssh reaches, or a node of a kind.
 type Head struct{ Host, Kind string }
 
-// Mount is a file or directory From here, that nodes have as To.
+// Mount is a file or directory, From on this machine and To on the nodes.
 type Mount struct {
 	To, From string
-	// Line is where the file says so.
+	// Line is the line in the file.
 	Line int
 }
 
@@ -98,7 +99,7 @@ func head(n *yaml.Node) (h Head, err error) {
 	return h, err
 }
 
-// word is a scalar that a command takes as a word, and not as an option.
+// word reads a scalar that a command takes as a word, and not as an option.
 func word(n *yaml.Node, want string) (string, error) {
 	text, err := scalar(n, want)
 	if err == nil && (text == "" || strings.HasPrefix(text, "-") || strings.ContainsAny(text, " \t\n\x00")) {
@@ -107,7 +108,7 @@ func word(n *yaml.Node, want string) (string, error) {
 	return text, err
 }
 
-// mounts are files by where they go.
+// mounts reads a mapping from targets to files.
 func mounts(n *yaml.Node) (all []Mount, err error) {
 	err = each(n, func(to string, at, n *yaml.Node) error {
 		from, err := scalar(n, "a file or directory of this machine")
@@ -124,7 +125,7 @@ func mounts(n *yaml.Node) (all []Mount, err error) {
 	return all, err
 }
 
-// check checks what several parts of a file say together.
+// check checks parts of a file against each other.
 func (f *File) check() error {
 	if f.Name == "" {
 		f.Name = DefaultName

@@ -19,7 +19,7 @@ func isRay(root *yaml.Node) bool {
 	})
 }
 
-// rayFile is a file of Ray's cluster launcher. What it says comes in any order.
+// rayFile is a file of Ray's cluster launcher. Its fields may come in any order.
 type rayFile struct {
 	File
 	provider, types, headType, worker *yaml.Node
@@ -35,7 +35,7 @@ const (
 	rayIdle    = 5 * time.Minute
 )
 
-// unserved are fields of Ray's that have no effect here, and why.
+// unserved are fields of Ray's that have no effect here, with the reason.
 var unserved = map[string]string{
 	"upscaling_speed":               "golaunch asks for all the nodes that the queue needs",
 	"target_utilization_fraction":   "golaunch asks for the nodes that the queue needs",
@@ -188,7 +188,7 @@ func (r *rayFile) auth(key string, at, n *yaml.Node) (err error) {
 	case "ssh_private_key":
 		r.Key, err = scalar(n, "the file of a private key")
 	case "ssh_public_key":
-		_, err = scalar(n, "the file of a public key") // ssh-keygen has it from the private one
+		_, err = scalar(n, "the file of a public key") // ssh-keygen makes it from the private key
 	case "ssh_proxy_command":
 		if !void(n) {
 			err = fmt.Errorf("line %d: ssh_proxy_command: put ProxyCommand into your ssh_config", at.Line)
@@ -267,7 +267,7 @@ func (r *rayFile) nodeType(name string, at, n *yaml.Node) error {
 	return nil
 }
 
-// resources are what each node brings, by Ray's names.
+// resources reads what each node has, by Ray's names.
 func (r *rayFile) resources(k *Kind, n *yaml.Node) error {
 	return each(n, func(key string, at, n *yaml.Node) (err error) {
 		switch key {
@@ -288,7 +288,7 @@ func (r *rayFile) resources(k *Kind, n *yaml.Node) error {
 	})
 }
 
-// local is Ray's provider for machines that are there.
+// local is Ray's provider for existing machines.
 func (r *rayFile) local() (File, error) {
 	k := Kind{Provider: "ssh", Agent: nil}
 	k.Name, k.Idle, k.StartTimeout = "worker", r.idle, defaultStartTimeout

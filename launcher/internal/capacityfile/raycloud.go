@@ -12,14 +12,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// rayCloud is the provider of a file of Ray's, and what each of its nodes gets of that.
+// rayCloud is the provider in a file of Ray's, with the options that each node gets from it.
 type rayCloud struct {
 	kind  string
 	words []string
 	tags  map[string]string
 }
 
-// rayProviderFields are those whose value may be nothing.
+// rayProviderFields are the fields of a provider whose value may be empty.
 var rayProviderFields = []string{
 	"region", "availability_zone", "project_id", "location", "resource_group", "subscription_id", "cache_stopped_nodes", "security_group", "tags",
 	"use_internal_ips",
@@ -88,7 +88,7 @@ func (r *rayFile) setProvider(key string, at, n *yaml.Node) error {
 	return fmt.Errorf("line %d: %q is no field of Ray's provider %s that golaunch knows", at.Line, key, kind)
 }
 
-// config makes options of the cloud's command of a node_config.
+// config turns a node_config into options of the cloud's command.
 func (c *rayCloud) config(r *rayFile, k *Kind, n *yaml.Node) error {
 	maps.Copy(k.Tags, c.tags)
 	switch c.kind {
@@ -130,7 +130,7 @@ func awsField(r *rayFile, k *Kind, key string, at, n *yaml.Node) error {
 		k.Words = append(append(k.Words, option), all...)
 		return err
 	case slices.Contains(awsStructures, key):
-		if key == "Placement" { // it is more than the zone of the provider
+		if key == "Placement" { // Placement says more than the provider's zone
 			k.Words = slices.DeleteFunc(k.Words, func(w string) bool { return strings.HasPrefix(w, "--placement=") })
 		}
 		var value any
@@ -261,7 +261,7 @@ func gcpField(k *Kind, key string, at, n *yaml.Node) error {
 	return fmt.Errorf("line %d: %q is no field of instances.insert that golaunch passes on", at.Line, key)
 }
 
-// only takes the fields of a mapping, or of the only one of a list.
+// only takes the fields of a mapping, or of the only mapping in a list.
 func only(at, n *yaml.Node, f func(key string, at, n *yaml.Node) error) error {
 	if n.Kind == yaml.SequenceNode {
 		if len(n.Content) != 1 {

@@ -14,12 +14,13 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 )
 
-// localName is a socket in Linux's abstract namespace (unix(7)), at which a coordinator tells its
-// address. It leaves no file behind, and other machines and containers do not see it.
+// localName is a socket in Linux's abstract namespace (unix(7)), where a coordinator tells its
+// address. The socket leaves no file behind, and other machines and containers do not see it.
 func localName() string { return fmt.Sprintf("@golaunch-coordinator-%d", os.Getuid()) }
 
 // Tell announces to processes of this machine where a coordinator listens and which protocol it
-// uses, until it is closed. The error is syscall.EADDRINUSE if another process has the socket.
+// uses, until the caller closes the returned value. The error is syscall.EADDRINUSE if another
+// process has the socket.
 func Tell(at string, protocol int) (io.Closer, error) {
 	l, err := net.Listen("unix", localName())
 	if err != nil {
@@ -44,7 +45,7 @@ const localLimit = 5 * time.Second
 
 // Find finds this user's coordinator on this machine. It returns "" if there is none, and also if a
 // scheduler started this process on each of several nodes, for a job that they run together. An
-// error says why the coordinator is of no use.
+// error says why golaunch cannot use the coordinator.
 func Find(ctx context.Context, protocol int) (at string, err error) {
 	if p, err := schedenv.Find(schedenv.Here()); err == nil && p != nil && p.Each && p.Nodes != 1 {
 		return "", nil

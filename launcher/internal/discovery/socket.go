@@ -48,7 +48,7 @@ func (l jobListener) Accept() (net.Conn, error) {
 // maxLabel bounds an ID in the name of a socket (unix(7): 108 bytes).
 const maxLabel = 64
 
-// label stands for an ID in a name. That of a long ID begins with a dash, as no ID does.
+// label stands for an ID in a name. The label of a long ID begins with a dash, as no ID does.
 func label(job string) string {
 	if len(job) <= maxLabel {
 		return job
@@ -58,8 +58,8 @@ func label(job string) string {
 }
 
 // Jobs are the IDs of this user's jobs with a socket on this machine, sorted, without very long
-// IDs. Any user can make a socket of that name, so it checks the owner of each. The error is that
-// of /proc/net/unix.
+// IDs. Any user can make a socket with such a name, so Jobs checks the owner of each. An error is
+// about reading /proc/net/unix.
 func Jobs(ctx context.Context) ([]string, error) {
 	names, err := jobSockets()
 	var jobs []string

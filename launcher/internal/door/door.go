@@ -1,5 +1,5 @@
-// Package door tells the nodes of a job that a scheduler started where node 0's coordinator
-// listens.
+// Package door is for jobs whose nodes a scheduler started. It tells the nodes where node 0's
+// coordinator listens.
 //
 // These nodes know each other's names and the job's ID, but neither a free port nor a secret. Node
 // 0 opens a door at one of a few ports that follow from the ID. The door tells the coordinator's
@@ -43,7 +43,7 @@ const (
 
 	// Quiet is how long node 0 may be late before the other nodes say that they wait for it.
 	Quiet = 3 * time.Second
-	// knockLimit is how long they wait: a scheduler starts all nodes at once.
+	// knockLimit is how long the other nodes wait: a scheduler starts all nodes at once.
 	knockLimit = 5 * time.Minute
 )
 
@@ -57,7 +57,7 @@ type Door struct {
 	Ports ports.Range
 }
 
-// port is the i-th port that the door may have. A small range has fewer than portsPerJob.
+// port is the i-th port that the door may have. A small range has fewer ports than portsPerJob.
 func (d Door) port(i int) uint16 {
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, d.Job) // never fails
@@ -77,7 +77,8 @@ type Opened struct {
 	running  sync.WaitGroup
 }
 
-// Open answers at address own with the coordinator's address, and with the token if it is sealed.
+// Open makes a door at address own. It answers with the coordinator's address and, if sealed is
+// set, with the token.
 func (d Door) Open(own netip.Addr, coordinator net.Addr, token mtls.Token, sealed bool, warn func(error)) (*Opened, error) {
 	l, err := d.listen(own)
 	if err != nil {
@@ -142,14 +143,14 @@ func (o *Opened) serve(ctx context.Context, warn func(error)) {
 // Close returns when all conversations have ended.
 func (o *Opened) Close() {
 	o.cancel()
-	_ = o.listener.Close() // it is open
+	_ = o.listener.Close() // it is open, so Close cannot fail
 	o.running.Wait()
 }
 
-// Answer is what a door tells.
+// Answer is the answer of a door.
 type Answer struct {
 	Coordinator string
-	// Token is nil if the door is not sealed.
+	// Token is nil if the door does not give the token.
 	Token *mtls.Token
 }
 
@@ -167,7 +168,7 @@ func (d Door) Knock(ctx context.Context, host string, say func(string)) (Answer,
 		switch {
 		case err == nil || errors.Is(err, errSealed):
 			return a, err
-		case why == nil || !errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil: // else ctx ended the try
+		case why == nil || !errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil: // else ctx ended this try
 			why = err
 		}
 		if ctx.Err() != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/simnode"
 )
 
-// Variable has the enlistment of an agent, unless standard input has it: no other user of the
+// Variable has the enlistment of an agent, unless standard input has it. No other user of the
 // machine can read either.
 const Variable = helper.Enlistment
 
@@ -32,15 +32,15 @@ type Enlistment[Job any] struct {
 	Run string
 	// Tied says that standard input stays open for as long as the node is wanted.
 	Tied bool
-	// Slots is how many of the node's GPUs it offers; 0 all.
+	// Slots is how many of its GPUs the node offers; 0 means all.
 	Slots int
 }
 
 // ErrUnstarted says why agents could not be started.
 var ErrUnstarted = errors.New("cannot start golaunch on the nodes")
 
-// Golaunch is the path of the command that is a node on other machines: the chosen one, or else that
-// of the PATH here.
+// Golaunch is the path of the golaunch command on other machines: the chosen path, or else the one
+// in this machine's PATH.
 func Golaunch(chosen string) (string, error) {
 	if chosen != "" {
 		return chosen, nil
@@ -61,7 +61,7 @@ func Read[Job any]() (e Enlistment[Job], err error) {
 	if text, ok := os.LookupEnv(Variable); ok {
 		in = strings.NewReader(text)
 	}
-	err = os.Unsetenv(Variable) // other users can look at the processes that this one starts
+	err = os.Unsetenv(Variable) // other users can look at processes that this one starts
 	// The token is in this process's memory: keep it from core files and from the user's other
 	// processes.
 	err = errors.Join(err, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
@@ -76,11 +76,12 @@ func Read[Job any]() (e Enlistment[Job], err error) {
 	return e, nil
 }
 
-// Signals are what this process is told. The end of a standard input that it is tied to is a SIGHUP.
+// Signals returns the signals of this process. The end of a standard input that it is tied to
+// counts as SIGHUP.
 func (e Enlistment[Job]) Signals() <-chan os.Signal {
 	heard := make(chan os.Signal, 8)
 	signal.Notify(heard, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a console that is gone fails a write
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // makes a write to a lost console fail
 	if e.Tied {
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)

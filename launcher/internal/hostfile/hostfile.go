@@ -1,4 +1,4 @@
-// Package hostfile reads lists of machines: those of --hosts, and files of mpirun or DeepSpeed.
+// Package hostfile reads lists of machines: the lists of --hosts, and files of mpirun or DeepSpeed.
 package hostfile
 
 import (
@@ -41,8 +41,8 @@ func Parse(list string) ([]Host, error) {
 	return h.hosts, nil
 }
 
-// cutEntry cuts a list at its first comma outside of brackets. After a comma at the end comes an
-// entry that fails.
+// cutEntry cuts a list at its first comma outside of brackets. A comma at the end leaves an invalid
+// entry.
 func cutEntry(list string) (entry, rest string) {
 	inside := false
 	for i, c := range []byte(list) {
@@ -174,14 +174,14 @@ func parseSlots(text string) (int, error) {
 // hostList is the hosts so far.
 type hostList struct {
 	hosts []Host
-	// index finds a host by its name without the user.
+	// index has the place of each host by its name without the user.
 	index map[string]int
 	// lines counts each host's lines without slots.
 	lines []int
 }
 
-// add adds hosts with that many slots each, 0 if none were given. With lines, a host that is there
-// already gets one more slot.
+// add adds hosts with that many slots each; 0 if the entry names no slots. With lines, a host that
+// is already in the list gets one more slot.
 func (h *hostList) add(names []string, slots int, lines bool) error {
 	if len(h.hosts)+len(names) > hostlist.Max {
 		return fmt.Errorf("more than %d hosts", hostlist.Max)
@@ -207,7 +207,8 @@ func (h *hostList) add(names []string, slots int, lines bool) error {
 
 func withoutUser(name string) string { return name[strings.LastIndexByte(name, '@')+1:] }
 
-// NodeName is the host's name as a node; empty if it can have none of its own, as an IPv6 address.
+// NodeName is the host's name as a node; empty if its name cannot be a node's, as with an IPv6
+// address.
 func NodeName(host string) string {
 	name := withoutUser(host)
 	if !wire.ValidName(name) {
@@ -216,8 +217,8 @@ func NodeName(host string) string {
 	return name
 }
 
-// Check refuses what ssh, or a shell that it starts for a ProxyCommand, could take for something
-// else than a host.
+// Check refuses a name that ssh, or a shell that ssh starts for a ProxyCommand, could take for
+// anything but a host.
 func Check(name string) error {
 	host := withoutUser(name)
 	user := strings.TrimSuffix(name, host)

@@ -14,9 +14,9 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
-// Agent is the directory of an agent of a cluster, with the files of the jobs that it has had.
+// Agent is the directory of an agent of a cluster, with the files of the agent's jobs.
 type Agent struct {
-	// Base is this agent's alone until Close.
+	// Base is a directory that no other agent uses until Close.
 	Base string
 	// Shared says that the files of a job belong to the user who submitted it.
 	Shared bool
@@ -24,7 +24,7 @@ type Agent struct {
 	owned io.Closer
 
 	mu sync.Mutex
-	// elsewhere are the directories of jobs that chose their own.
+	// elsewhere has the directories of jobs that chose their own directory.
 	elsewhere map[string]place
 	// done counts the jobs that have ended.
 	done int
@@ -36,11 +36,12 @@ type place struct {
 	access logs.Access
 }
 
-// maxNamesakes bounds the agents with one name on a machine that did not choose their directory.
+// maxNamesakes bounds the agents with the same name on a machine, without a chosen directory.
 const maxNamesakes = 100
 
-// TakeAgent takes a directory below base. If another agent has it, a chosen one is an error, and so
-// is one whose ranks this agent adopts; any other agent gets a directory of its own.
+// TakeAgent takes a directory below base. If another agent has the directory, it fails if the user
+// chose the directory, or if this agent is to adopt the ranks there. Otherwise it takes another
+// directory.
 func TakeAgent(base, name string, chosen, shared bool) (*Agent, error) {
 	a := &Agent{Shared: shared, elsewhere: map[string]place{}}
 	run := logs.NewRun()
@@ -75,7 +76,7 @@ func (a *Agent) checkShared(base string) error {
 // Close lets another agent have the directory.
 func (a *Agent) Close() error { return a.owned.Close() }
 
-// Open opens the directory of a job that runs with those rights, in the directory that the job
+// Open opens the directory of a job that runs with the given rights, in the directory that the job
 // chose, or in the agent's. The cluster names the run.
 func (a *Agent) Open(job, chosen, cluster string, rights *safefile.Rights) (*logs.Dir, error) {
 	if chosen == "" {
@@ -98,11 +99,11 @@ func (a *Agent) note(job string, p place) {
 	a.elsewhere[job] = p
 }
 
-// pruneEvery is after how many jobs the agent removes old ones: a pass costs some system calls for
-// each job that is kept.
+// pruneEvery is after how many jobs the agent removes the files of old jobs: a pass costs some
+// system calls for each job that is kept.
 const pruneEvery = 20
 
-// Done notes that a job has ended, and removes old ones from time to time.
+// Done notes that a job has ended, and from time to time removes the files of old jobs.
 func (a *Agent) Done() error {
 	a.mu.Lock()
 	a.done++

@@ -1,4 +1,4 @@
-// Package jobdir chooses the directories in which the files of jobs are.
+// Package jobdir chooses the directories for the files of jobs.
 package jobdir
 
 import (
@@ -24,7 +24,7 @@ const Workspaces = ".workspaces"
 // Temp is this user's place for the files of jobs that name no directory.
 func Temp() string { return filepath.Join(os.TempDir(), fmt.Sprintf("golaunch-%d", os.Getuid())) }
 
-// Base is the directory that the user chose, or else Temp, which it makes.
+// Base returns the directory that the user chose, or else makes and returns Temp.
 func Base(dir string) (string, error) {
 	if dir != "" {
 		return dir, nil
@@ -32,11 +32,11 @@ func Base(dir string) (string, error) {
 	return Temp(), private(Temp())
 }
 
-// errCannotMake says that there can be no directory, not that another user has planted one.
+// errCannotMake says that golaunch cannot make a directory, not that another user has planted one.
 var errCannotMake = errors.New("cannot make a directory for logs")
 
-// private makes a directory where other users can make some too, and refuses one that is not this
-// user's alone.
+// private makes a directory in a place where other users can make directories too. It refuses a
+// directory that is not this user's alone.
 func private(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%w: %w; choose one with --log-dir", errCannotMake, err)
@@ -82,8 +82,8 @@ func passable(dir string) error {
 	return err
 }
 
-// take takes the directory of a job for a run. If the user chose the directory and another run has
-// it, this run cannot begin; otherwise it gets a directory of its own.
+// take takes the directory of a job for a run. If another run has the directory, this run cannot
+// begin if the user chose the directory; otherwise it takes another directory.
 func take(w logs.Access, base, name, run string, chosen bool) (*logs.Dir, error) {
 	if !chosen {
 		return w.TakeFree(base, name, run)

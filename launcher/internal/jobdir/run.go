@@ -16,12 +16,13 @@ type Run struct {
 	Chosen string
 	// Subdir is below the temporary directory: several nodes may share a machine.
 	Subdir string
-	// ID is the same for all processes of this run, and for no other run of a job with its ID.
+	// ID is the same for all processes of this run, and differs from other runs of a job with the
+	// same job ID.
 	ID string
 	// Name is the name of a job's directory, by its ID.
 	Name func(job string) string
-	// Warn gets the reason why the job runs without files; nil for a node whose coordinator says
-	// so.
+	// Warn gets the reason why the job runs without files. It is nil for a node whose coordinator
+	// warns instead.
 	Warn func(error)
 
 	mu  sync.Mutex
@@ -29,8 +30,8 @@ type Run struct {
 	job string
 }
 
-// Open makes the directory of the job's files. A job without a chosen directory goes without files
-// if none can be made. Only the coordinator knows the final job ID.
+// Open makes the directory of the job's files. If no directory can be made, a job without a chosen
+// directory runs without files. Only the coordinator knows the final job ID.
 func (r *Run) Open(job string) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,7 +55,8 @@ func (r *Run) Open(job string) (err error) {
 	return err
 }
 
-// GiveUp removes the directory of another job, which this node gave up for this one before it began.
+// GiveUp removes the directory of another job: one that this node gave up, before it began, for the
+// given job.
 func (r *Run) GiveUp(job string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,8 +82,8 @@ func (r *Run) Path() string {
 	return r.dir.Path()
 }
 
-// Close ends the run. A needless directory goes, unless it was there before; of the others in the
-// temporary directory, those of the last jobs stay.
+// Close ends the run. It removes a needless directory, unless the directory existed before. In the
+// temporary directory, it keeps only the directories of the last jobs.
 func (r *Run) Close(needless bool) error {
 	switch {
 	case r.Path() == "":

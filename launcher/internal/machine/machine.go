@@ -19,13 +19,13 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Wanted is how this machine is to be a node.
+// Wanted says how this machine becomes a node.
 type Wanted struct {
-	// Name is the node's; the host name when empty. Address is that of the node, and Interface names
-	// the network interface that has it; without both, none is chosen.
+	// Name is the node's name; the host name when empty. Address is the node's address, and
+	// Interface the network interface that has it. Without both, the user chose no address.
 	Name, Address, Interface string
-	// OwnGPUs are the only GPUs that the node offers, indexes or UUIDs with commas; all visible ones
-	// when empty. GivenGPUs are those that a scheduler gave.
+	// OwnGPUs are the only GPUs that the node offers, as indexes or UUIDs separated by commas; all
+	// visible GPUs when empty. GivenGPUs are the GPUs that a scheduler gave.
 	OwnGPUs   string
 	GivenGPUs []string
 	Labels    map[string]string
@@ -49,7 +49,7 @@ func (w Wanted) Reachable(ctx context.Context) (netip.Addr, error) {
 	return address.Reachable(ctx, node)
 }
 
-// located is the node with its name, which may not be valid, and its addresses.
+// located is the node with its name, which may be invalid, and its addresses.
 func (w Wanted) located() (node placement.Node, err error) {
 	node = placement.Node{Name: w.Name, CPUs: runtime.NumCPU(), Labels: w.Labels}
 	if node.Name == "" {
@@ -84,7 +84,7 @@ func (w Wanted) WithGPUs(ctx context.Context) (node placement.Node, devices []gp
 	return node, devices, err
 }
 
-// GPUs are those of the node, if any, and all devices that the driver shows.
+// GPUs returns the GPUs of the node, if any, and all devices that the driver shows.
 func (w Wanted) GPUs(ctx context.Context, node string) ([]placement.GPU, []gpu.Device, error) {
 	gpus, devices, _, err := w.gpus(ctx)
 	if err != nil {
@@ -93,7 +93,7 @@ func (w Wanted) GPUs(ctx context.Context, node string) ([]placement.GPU, []gpu.D
 	return gpus, devices, err
 }
 
-// driverError has golaunch doctor's code for the error.
+// driverError adds golaunch doctor's code to the error.
 func driverError(node string, err error) error {
 	f := health.DriverError(err)
 	f.Node = node
@@ -113,8 +113,8 @@ func (w Wanted) addr(name string) (addr netip.Addr, err error) {
 	return address.Parse(w.Address, name)
 }
 
-// gpus are the visible ones of all devices here, or those that a scheduler gave if there is no
-// driver; why says why there are none.
+// gpus are the visible devices of this machine, or without a driver, the GPUs that a scheduler
+// gave. why says why there are none.
 func (w Wanted) gpus(ctx context.Context) (gpus []placement.GPU, devices []gpu.Device, why string, err error) {
 	devices, why, err = gpu.Survey(ctx)
 	ours, hidden := gpu.Visible(devices)

@@ -8,7 +8,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Network is what golaunch knows about the network of this node, at addr, and how.
+// Network returns what golaunch knows about the network of this node, at addr, and how it knows.
 func Network(addr netip.Addr) (nccl.Facts, string, error) {
 	interfaces, err := nccl.Interfaces()
 	if err != nil {
@@ -27,7 +27,7 @@ func OpenDevice(name string) error {
 	return f.Close()
 }
 
-// LabelNetwork labels the node with what the others need to know of its network.
+// LabelNetwork labels the node with what other nodes need to know of its network.
 func LabelNetwork(node *placement.Node) error {
 	facts, _, err := Network(node.Addr)
 	if err != nil {

@@ -16,12 +16,12 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
-// most bounds the coordinators of one cluster: of seven, three may be lost at the same time, and
-// each further one makes every step slower.
+// most bounds the coordinators of one cluster: a cluster may lose three of seven at the same time,
+// and each further coordinator makes every step slower.
 const most = 7
 
-// Resolve returns where the coordinators of a list with commas listen, HOST:PORT each. A host
-// without an address does not matter if there are others.
+// Resolve returns where the coordinators of a list, separated by commas, listen, each as HOST:PORT.
+// It skips a host without an address if other hosts have one.
 func Resolve(ctx context.Context, list string, defaultPort int) (addrs []string, err error) {
 	var unknown error
 	for text := range strings.SplitSeq(list, ",") {
@@ -45,7 +45,7 @@ func repeated(addrs []string) bool {
 	return len(slices.Compact(slices.Sorted(slices.Values(addrs)))) < len(addrs)
 }
 
-// Parse returns the peers, HOST:PORT or HOST each, with their ports.
+// Parse reads peers, each HOST:PORT or HOST, and returns them with their ports.
 func Parse(texts []string, defaultPort int) ([]string, error) {
 	var peers []string
 	for _, text := range texts {

@@ -36,7 +36,7 @@ func Await[T any](ctx context.Context, warn func(error), ask func(context.Contex
 }
 
 // Retry calls ask until the name is known or ctx ends, and warns of each reason once. If ctx ends
-// first, it returns what the call before it has returned: last and why.
+// first, it returns last, the result of the caller's own call, and the newest reason.
 func Retry[T any](ctx context.Context, warn func(error), last T, why error, ask func(context.Context) (T, error)) (T, error) {
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(maxPause),
 		backoff.WithMaxElapsedTime(0))

@@ -13,15 +13,14 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// startsAfter is how long a job must last before golaunch tells how far it is.
+// startsAfter is how long a job must last before golaunch reports its progress.
 const startsAfter = 2 * time.Second
 
-// Samples asks a job's nodes for what they measure, and goes on until the job or ctx ends, or an
-// error.
+// Samples asks a job's nodes what they measure, until the job or ctx ends, or an error occurs.
 type Samples func(ctx context.Context) iter.Seq2[[]report.Series, error]
 
-// Follow reports the job's progress until ctx ends: on the last line of a terminal if shows says so,
-// and to Kubeflow's Trainer. It asks no node if neither is there; it then returns nil.
+// Follow reports the job's progress until ctx ends: on the last line of a terminal if shows says
+// so, and to Kubeflow's Trainer. If there is neither, it asks no node and returns nil.
 func Follow(ctx context.Context, r *reporter.Reporter, shows bool, ask Samples) *Follower {
 	trainer, err := trainjob.Here(os.Getenv)
 	if err != nil {
@@ -55,7 +54,7 @@ func Follow(ctx context.Context, r *reporter.Reporter, shows bool, ask Samples) 
 	return p
 }
 
-// rankSeen is what a rank's node last reported of it, and when.
+// rankSeen is the last report of a node about a rank, and when it arrived.
 type rankSeen struct {
 	report.Series
 	at time.Time
@@ -73,7 +72,7 @@ type Follower struct {
 	told    time.Time
 	pushed  time.Time
 	failed  bool
-	// unpushed is the newest progress if it was not pushed yet, or nil.
+	// unpushed is the newest progress until it is pushed, then nil.
 	unpushed *report.Progress
 }
 

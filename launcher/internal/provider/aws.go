@@ -12,7 +12,7 @@ import (
 // aws calls the command of AWS.
 type aws struct {
 	cfg CloudConfig
-	// options are those of run-instances, and everywhere those of each call.
+	// options are the options of run-instances, and everywhere the options of each call.
 	options, everywhere []string
 }
 
@@ -32,7 +32,7 @@ func newAWS(o options, cfg CloudConfig) (aws, error) {
 	return a, err
 }
 
-// awsEnv has the command repeat calls that are throttled, and print without a pager.
+// awsEnv makes the command repeat throttled calls, and print without a pager.
 var awsEnv = []string{"AWS_RETRY_MODE=standard", "AWS_MAX_ATTEMPTS=5", "AWS_PAGER="}
 
 func (a aws) call(ctx context.Context, words ...string) ([]byte, error) {
@@ -40,8 +40,8 @@ func (a aws) call(ctx context.Context, words ...string) ([]byte, error) {
 	return call{env: awsEnv, name: "aws", args: append(append(args, "--output", "json"), a.everywhere...)}.run(ctx)
 }
 
-// words create the instance of a tag. EC2 makes one instance for a client token, however often it
-// is asked.
+// words create the instance of a tag. EC2 makes one instance for a client token, however often a
+// call asks for it.
 func (a aws) words(tag string) []string {
 	var tags []string
 	for _, pair := range pairs(a.cfg.tags()) {
@@ -122,7 +122,7 @@ func (a aws) remove(ctx context.Context, all []Machine) error {
 	return err
 }
 
-// shape asks what an instance type brings.
+// shape asks how many GPUs and CPUs an instance type has.
 func (a aws) shape(ctx context.Context) (gpus, cpus int, err error) {
 	o, err := parseOptions(a.options)
 	if err != nil {

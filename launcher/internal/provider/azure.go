@@ -11,10 +11,10 @@ import (
 // azure calls the command of Azure. The name of a machine is its tag.
 type azure struct {
 	cfg CloudConfig
-	// options are those of vm create, and everywhere those of each call. group has the resource
-	// group.
+	// options are the options of vm create, and everywhere the options of each call. group names
+	// the resource group.
 	options, everywhere, group []string
-	// tags are those of the user's options.
+	// tags are the tags in the user's options.
 	tags []string
 }
 
@@ -59,7 +59,7 @@ func newAzure(o options, cfg CloudConfig) (azure, error) {
 }
 
 // network is the virtual network of a cluster whose file names none. az makes it with the first
-// machine, and tags it like that, as it does with all that it makes for a machine.
+// machine, and gives it the machine's tags, as everything that it makes for a machine.
 func network(cluster string) string { return "golaunch-" + cluster }
 
 func (a azure) call(ctx context.Context, words ...string) ([]byte, error) {
@@ -73,7 +73,7 @@ func (a azure) words(tag string) []string {
 	return append(words, a.options...)
 }
 
-// create waits for each machine: until a deployment has made it, lists do not have it.
+// create waits for each machine: lists do not have a machine until its deployment has made it.
 func (a azure) create(ctx context.Context, tags []string) error {
 	return each(tags, func(tag string) error {
 		_, err := a.call(ctx, a.words(tag)...)
@@ -125,7 +125,7 @@ func (a azure) remove(ctx context.Context, all []Machine) error {
 	return err
 }
 
-// rest are the IDs of what az has made for machines of the cluster.
+// rest returns the IDs of what az has made for machines of the cluster.
 func (a azure) rest(ctx context.Context) ([]string, error) {
 	query := fmt.Sprintf("[?tags.%q=='%s'].{ID:id}", clusterTag, a.cfg.Cluster)
 	out, err := a.call(ctx, append(append([]string{"resource", "list"}, a.group...), "--query", query)...)
@@ -147,13 +147,13 @@ func (a azure) rest(ctx context.Context) ([]string, error) {
 }
 
 const (
-	// restLimit bounds how long the rest of machines may take to go, and restEvery is how often it is
-	// listed. There is no event for that.
+	// restLimit bounds how long the rest of machines may take to go. restEvery is the time between
+	// two lists of the rest, since there is no event for its end.
 	restLimit, restEvery = 10 * time.Minute, 5 * time.Second
 )
 
-// removeRest deletes the rest of machines that are gone, until a list of it is empty. What something
-// else that is on its way out still uses cannot be deleted yet.
+// removeRest deletes the rest of machines that are gone, until a list of the rest is empty. Azure
+// cannot delete a resource while another one, which is still being deleted, uses it.
 func (a azure) removeRest(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, restLimit)
 	defer cancel()

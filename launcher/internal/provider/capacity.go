@@ -14,17 +14,16 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// Cluster is where new nodes come to, and what lets them in.
+// Cluster is what new nodes join, and what lets them in.
 type Cluster struct {
-	// Coordinator is where the coordinators are: HOST:PORT of each, with commas. It is empty if there
-	// will be none.
+	// Coordinator has the HOST:PORT of each coordinator, separated by commas. It is empty if there
+	// will be no coordinator.
 	Coordinator string
-	// TokenFile has the token that the coordinator was given; empty for the default. Token is its
-	// text.
+	// TokenFile has the coordinator's token; empty for the default. Token is the token itself.
 	TokenFile, Token string
 }
 
-// Capacity are the nodes that a cluster's coordinator may ask for. path is the file that says so.
+// Capacity returns the nodes that a cluster's coordinator may ask for. path is the path of file.
 func Capacity(ctx context.Context, path string, file capacityfile.File, c Cluster) ([]rendezvous.Capacity, error) {
 	if len(file.Kinds) == 0 {
 		return nil, nil
@@ -59,7 +58,7 @@ func Capacity(ctx context.Context, path string, file capacityfile.File, c Cluste
 	return all, nil
 }
 
-// fillShape asks the cloud what nodes bring if the file does not say so.
+// fillShape asks the cloud how many GPUs and CPUs nodes have, unless the file says so.
 func fillShape(ctx context.Context, cloud *Cloud, c *rendezvous.Capacity) error {
 	if len(c.Node.GPUs) > 0 || c.Node.CPUs > 0 {
 		return nil

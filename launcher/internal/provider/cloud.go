@@ -18,21 +18,21 @@ type Cloud struct {
 	api cloud
 
 	mu sync.Mutex
-	// machines are those of the last list, by tag.
+	// machines has the machines of the last list, by tag.
 	machines map[string]Machine
 }
 
 // CloudConfig is what machines of a kind have in common.
 type CloudConfig struct {
-	// Cluster and Kind are by which they are found.
+	// Cluster and Kind are the names by which golaunch finds the machines.
 	Cluster, Kind string
 	// Tags are further tags.
 	Tags  map[string]string
 	Agent Agent
 	Login Login
-	// Token is what agents join with. It goes through ssh's standard input.
+	// Token is the token with which agents join. It goes through ssh's standard input.
 	Token string
-	// Setup are commands that run before the agent, and Files what is there then.
+	// Setup are commands that run before the agent. Files are on the machine before them.
 	Setup []string
 	Files []File
 }
@@ -45,27 +45,28 @@ const (
 
 // Machine is a machine as its cloud lists it.
 type Machine struct {
-	// Tag is its name, and ID how the cloud calls it.
+	// Tag is the machine's name, and ID the cloud's name for it.
 	Tag, ID string
-	// State is for people. Running says that it may be logged in to.
+	// State is for people. Running says that a login may work.
 	State   string
 	Running bool
-	// Private and Public are its addresses, if it has them.
+	// Private and Public are the machine's addresses, if it has them.
 	Private, Public string
 }
 
-// cloud is how the command of a cloud is called. Machines are found by the cluster and the kind, or
-// by the cluster if the kind is empty.
+// cloud calls the command of a cloud. It finds machines by cluster and kind, or by the cluster
+// alone if the kind is empty.
 type cloud interface {
-	// create asks for machines. An error may leave some of them there.
+	// create asks for machines. After an error, some of them may exist.
 	create(ctx context.Context, tags []string) error
 	list(ctx context.Context, kind string) ([]Machine, error)
 	remove(ctx context.Context, all []Machine) error
-	// line is a command line that create calls.
+	// line is a command line that create runs.
 	line(tag string) []string
 }
 
-// usualUsers are those that golaunch has a cloud make on its machines. On AWS the image has one.
+// usualUsers are the users that a cloud makes on its machines for golaunch. On AWS, the image has a
+// user.
 var usualUsers = map[string]string{"azure": "azureuser", "gcp": "golaunch"}
 
 // NewCloud returns a provider for words: options of the command that creates machines in a cloud,
@@ -95,7 +96,7 @@ func NewCloud(name string, words []string, cfg CloudConfig) (*Cloud, error) {
 // Create implements rendezvous.Provider.
 func (p *Cloud) Create(ctx context.Context, tags []string) error { return p.api.create(ctx, tags) }
 
-// Login is how ssh logs in to its machines.
+// Login is how ssh logs in to the cloud's machines.
 func (p *Cloud) Login() Login { return p.cfg.Login }
 
 // Line implements Provider.
@@ -148,14 +149,14 @@ func (p *Cloud) Delete(ctx context.Context, tags []string) error {
 	return p.api.remove(ctx, remove)
 }
 
-// Cluster are all machines of the cluster, of whatever kind.
+// Cluster returns all machines of the cluster, of whatever kind.
 func (p *Cloud) Cluster(ctx context.Context) ([]Machine, error) { return p.api.list(ctx, "") }
 
 // Remove deletes machines.
 func (p *Cloud) Remove(ctx context.Context, all []Machine) error { return p.api.remove(ctx, all) }
 
-// RemoveRest deletes what the cloud has made for the machines of the cluster, such as their network,
-// unless there is a machine. Only Azure leaves something.
+// RemoveRest deletes what the cloud has made for the machines of the cluster, such as their
+// network, unless a machine is left. Only Azure leaves anything.
 func (p *Cloud) RemoveRest(ctx context.Context) error {
 	a, is := p.api.(azure)
 	if !is {
@@ -193,11 +194,11 @@ func (p *Cloud) Deliver(ctx context.Context, tags []string) (states, failed map[
 			return nil
 		})
 	}
-	_ = all.Wait() // each has its own error
+	_ = all.Wait() // each call keeps its own error
 	return states, failed
 }
 
-// tags are what a machine is tagged with in its cloud.
+// tags are the tags of a machine in its cloud.
 func (c CloudConfig) tags() map[string]string {
 	all := maps.Clone(c.Tags)
 	if all == nil {
@@ -223,7 +224,7 @@ func decode[T any](name string, out []byte) (all []T, err error) {
 	return all, nil
 }
 
-// atOnce is how many commands run at once that ask for one machine each.
+// atOnce bounds the concurrent commands that ask for one machine each.
 const atOnce = 8
 
 // each calls f for each tag, and begins no more calls after an error.

@@ -25,7 +25,7 @@ type (
 	}
 	requestedNode struct {
 		Tag string `json:"tag"`
-		// Agent is the command line that the node is to run; only for create.
+		// Agent is the command line that the node must run; only for create.
 		Agent []string `json:"agent,omitempty"`
 	}
 	answer struct {

@@ -10,7 +10,7 @@ import (
 // gcp calls the command of Google Cloud. The name of an instance is its tag.
 type gcp struct {
 	cfg CloudConfig
-	// options are those of create, everywhere those of each call, and zone is the zone.
+	// options are the options of create, everywhere the options of each call, and zone is the zone.
 	options, everywhere []string
 	zone                string
 }
@@ -31,7 +31,7 @@ func newGCP(o options, cfg CloudConfig) (gcp, error) {
 		return g, errors.New("there is no --machine-type")
 	}
 	g.zone = zones[0]
-	// gcloud takes the last of these options only.
+	// Of several options with one name, gcloud takes only the last.
 	labels := append(pairs(cfg.tags()), o.values("--labels")...)
 	metadata := o.values("--metadata")
 	if cfg.Login.PublicKey != "" {
@@ -52,7 +52,7 @@ func (g gcp) call(ctx context.Context, verb string, words ...string) ([]byte, er
 	return call{name: "gcloud", args: append(g.words(verb, words...), "--quiet")}.run(ctx)
 }
 
-// createWords create instances. gcloud creates those that it can.
+// createWords create instances. If some fail, gcloud creates the others.
 func (g gcp) createWords(tags []string) []string {
 	return append(append(append([]string{}, tags...), "--zone="+g.zone), g.options...)
 }

@@ -19,18 +19,19 @@ import (
 
 // Login is how ssh logs in to machines of a cloud.
 type Login struct {
-	// User is the user's name there. If it is empty, golaunch chooses one, or on AWS ssh_config.
+	// User is the user's name on the machines. If it is empty, golaunch chooses one; on AWS,
+	// ssh_config does.
 	User string
-	// Key is the file of a private key, and PublicKey what belongs to it: a new machine is made with
-	// that, unless its options name a key.
+	// Key is the file of a private key. PublicKey is its public key, which a new machine gets
+	// unless its options name a key.
 	Key, PublicKey string
-	// KnownHosts is the file of the machines' host keys. A new machine's is believed when it is first
-	// seen.
+	// KnownHosts is the file of the machines' host keys. ssh accepts a new machine's key when it
+	// first sees it.
 	KnownHosts string
 }
 
-// NewLogin returns a login with a key. If the file has none, it is one in the directory of the
-// cluster, made at first use.
+// NewLogin returns a login with a key. If the cluster's file names none, the key is in the
+// directory of the cluster, made at first use.
 func NewLogin(ctx context.Context, user, key, dir string) (Login, error) {
 	l := newLogin(user, key, dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -70,7 +71,7 @@ func newLogin(user, key, dir string) Login {
 	return l
 }
 
-// read reads what belongs to the private key.
+// read reads the public key of the private key.
 func (l *Login) read(ctx context.Context) error {
 	out, err := run(ctx, nil, "ssh-keygen", "-y", "-P", "", "-f", l.Key)
 	if err != nil {
@@ -83,7 +84,7 @@ func (l *Login) read(ctx context.Context) error {
 // keyLimit bounds how long ssh-keygen may take.
 const keyLimit = 30 * time.Second
 
-// Args are ssh's arguments for a machine, whose address may have been another one's before.
+// Args are ssh's arguments for a machine. Its address may have been another machine's before.
 func (l Login) Args(tag, addr string) []string {
 	args := []string{"-oStrictHostKeyChecking=accept-new", "-oUserKnownHostsFile=" + l.KnownHosts, "-oHostKeyAlias=" + tag}
 	if l.Key != "" {
@@ -95,7 +96,7 @@ func (l Login) Args(tag, addr string) []string {
 	return append(args, "--", addr)
 }
 
-// ssh runs a script on a machine. A script is seen by all users there: it has no secret.
+// ssh runs a script on a machine. The script has no secret, since all users there can see it.
 func (p *Cloud) ssh(ctx context.Context, m Machine, stdin io.Reader, script string) (string, error) {
 	args := append(ssh.Options(aliveEvery), fmt.Sprintf("-oConnectTimeout=%d", connectLimit/time.Second))
 	args = append(args, p.cfg.Login.Args(m.Tag, m.Private)...)
@@ -106,8 +107,8 @@ func (p *Cloud) ssh(ctx context.Context, m Machine, stdin io.Reader, script stri
 // setupArgument begins the argument of a machine's setup that has its tag.
 const setupArgument = "capacity.setup="
 
-// lookScript says how far a machine is. What it does is known by its processes: first by that of the
-// setup, which becomes the agent. One that has just begun may not show yet.
+// lookScript says how far a machine is, by its processes: first the process of the setup, which
+// then becomes the agent. A setup that has just begun may not show yet.
 func lookScript(tag string) string {
 	return fmt.Sprintf(`
 runs() { grep -qsxz "$1" /proc/[0-9]*/cmdline; }
@@ -121,8 +122,8 @@ fi
 tail -n 1 log 2>/dev/null || :`, strings.ReplaceAll(tagArgument, ".", `\.`), strings.ReplaceAll(setupArgument, ".", `\.`), tag)
 }
 
-// install starts the setup of a machine unless that has begun, and says how far it is. An error says
-// that the machine is of no use. One that cannot be reached yet is none.
+// install starts the setup of a machine unless it has begun, and says how far the machine is. An
+// error says that the machine is of no use. It is no error if ssh cannot reach the machine yet.
 func (p *Cloud) install(ctx context.Context, m Machine) (string, error) {
 	out, err := p.ssh(ctx, m, nil, lookScript(m.Tag))
 	if err != nil {
@@ -142,18 +143,18 @@ func (p *Cloud) install(ctx context.Context, m Machine) (string, error) {
 	}
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(p.pack(w, m.Tag)) }()
-	defer func() { _ = r.Close() }() // which has no error
+	defer func() { _ = r.Close() }() // a pipe's Close never fails
 	if _, err = p.ssh(ctx, m, io.MultiReader(strings.NewReader(p.cfg.Token+"\n"), r), installScript(m.Tag)); err != nil {
 		return err.Error(), nil
 	}
 	return "setup has started", nil
 }
 
-// machines are the names of uname(1) for those of Go.
+// machines has the name in uname(1) for each architecture of Go.
 var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
-// installScript takes the token and an archive from its standard input, and runs what is in that.
-// The log is made once: only one coordinator runs the setup.
+// installScript takes the token and an archive from its standard input, and runs the script in the
+// archive. Only the coordinator that makes the log runs the setup: the log can be made only once.
 func installScript(tag string) string {
 	return fmt.Sprintf(`
 umask 077
@@ -167,8 +168,8 @@ set +C
 printf '%%s\n' "$token" | setsid sh ./start %[2]s >>log 2>&1 &`, machines[runtime.GOARCH], setupArgument+tag)
 }
 
-// startScript prepares a machine and becomes the agent. The commands run in login shells, and do not
-// see the token.
+// startScript prepares a machine and becomes the agent. The setup commands run in login shells, and
+// do not see the token.
 func (p *Cloud) startScript(tag string) string {
 	var b strings.Builder
 	b.WriteString("IFS= read -r token\nexec </dev/null\nshell=sh\n! command -v bash >/dev/null || shell=bash\n")
@@ -186,8 +187,8 @@ func (p *Cloud) startScript(tag string) string {
 	return b.String()
 }
 
-// PlaceScript copies files, of which an archive has the first as files/0, to where they are wanted. If
-// it cannot, it makes a file named failed.
+// PlaceScript copies files from an archive to their targets. The archive has the first as files/0.
+// If PlaceScript cannot copy them, it makes a file named failed.
 func PlaceScript(files []File) string {
 	var b strings.Builder
 	for i, f := range files {
@@ -206,7 +207,7 @@ func target(to string) string {
 	return shellword.Quote(to)
 }
 
-// pack writes an archive of this golaunch, the files and the script that starts.
+// pack writes an archive of this golaunch, the files and the start script.
 func (p *Cloud) pack(w io.Writer, tag string) error {
 	a := NewArchive(w)
 	a.Text("start", p.startScript(tag))
@@ -217,15 +218,15 @@ func (p *Cloud) pack(w io.Writer, tag string) error {
 	return a.Close()
 }
 
-// File is a file or directory From here, that machines have as To.
+// File is a file or directory, From on this machine and To on the others.
 type File struct{ To, From string }
 
-// maxFiles bounds what an archive has.
+// maxFiles bounds the contents of an archive, in bytes.
 const maxFiles = 1 << 30
 
 // Archive writes a tar file. After an error it writes nothing more.
 type Archive struct {
-	// Timeless leaves out the times of files.
+	// Timeless omits the times of files.
 	Timeless bool
 
 	tar  *tar.Writer
@@ -254,8 +255,8 @@ func (a *Archive) Text(name, text string) {
 	}
 }
 
-// Add adds a file or directory. In a directory, symbolic links stay what they are, and what is no
-// file is left out.
+// Add adds a file or directory. In a directory, it keeps symbolic links as links, and omits
+// devices, pipes and sockets.
 func (a *Archive) Add(name, from string) {
 	if a.err != nil {
 		return

@@ -18,13 +18,13 @@ type Provider interface {
 	Line(tag string) []string
 }
 
-// Sample is a provider of a kind whose Line is to be shown: it leaves nothing on this machine.
+// Sample returns a provider of a kind to show its Line. It leaves nothing on this machine.
 func Sample(ctx context.Context, file capacityfile.File, k capacityfile.Kind, agent Agent) (Provider, error) {
 	return newProvider(ctx, file, k, agent, "", sampleLogin)
 }
 
-// New returns the provider of a kind. The secret is what its agents join with, if it is not in a file
-// that they have.
+// New returns the provider of a kind. The secret is the token with which its agents join, unless
+// they have it in a file.
 func New(ctx context.Context, file capacityfile.File, k capacityfile.Kind, agent Agent, secret string) (Provider, error) {
 	return newProvider(ctx, file, k, agent, secret, NewLogin)
 }
@@ -38,7 +38,7 @@ func newProvider(ctx context.Context, file capacityfile.File, k capacityfile.Kin
 	case "slurm":
 		return Slurm{Options: k.Words, Agent: agent}, nil
 	}
-	agent.TokenFile = "" // pods have a Secret, and the others get the token from here
+	agent.TokenFile = "" // pods have a Secret, and other nodes get the token from here
 	switch k.Provider {
 	case "kubernetes":
 		return NewKubernetes(k.Name, k.Words, agent)
@@ -58,7 +58,7 @@ func newProvider(ctx context.Context, file capacityfile.File, k capacityfile.Kin
 	return NewCloud(k.Provider, k.Words, cfg)
 }
 
-// Files are those of a file's machines.
+// Files returns the files that machines get, as the cluster's file says.
 func Files(file capacityfile.File) (all []File) {
 	for _, f := range file.Files {
 		all = append(all, File{To: f.To, From: f.From})

@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Kubernetes asks for nodes as pods whose names are the tags. It is not a workload such as a
-// StatefulSet, which gives back only its last pod: any pod may be the idle one.
+// Kubernetes asks for nodes as pods whose names are the tags. It makes no workload such as a
+// StatefulSet, which can remove only its last pod, while any pod may be idle.
 type Kubernetes struct {
 	kind    string
 	options []string
@@ -23,7 +23,7 @@ type Kubernetes struct {
 	pod map[string]any
 }
 
-// kindLabel is by which the pods of a kind are found.
+// kindLabel is the label by which golaunch finds the pods of a kind.
 const kindLabel = "golaunch-kind"
 
 // maxManifest bounds the file of a pod.
@@ -53,7 +53,8 @@ func NewKubernetes(kind string, words []string, a Agent) (Kubernetes, error) {
 	return p, nil
 }
 
-// manifest is the pod of a tag: the first container runs the agent with its own arguments added.
+// manifest is the pod of a tag: the first container runs the agent, with the container's own
+// arguments added.
 func (p Kubernetes) manifest(tag string) ([]byte, error) {
 	pod := copied(p.pod)
 	if pod["apiVersion"] != "v1" || pod["kind"] != "Pod" {
@@ -140,12 +141,12 @@ func (p Kubernetes) Line(string) []string {
 	return append([]string{"kubectl", "create", "--filename=-", "--output=name"}, p.options...)
 }
 
-// podFields are what List reads of each pod: its name, its phase, why it is in that, and why it has
-// no machine.
+// podFields are what List reads of each pod: its name, its phase, the reason for the phase, and why
+// it has no machine.
 const podFields = `{range .items[*]}{.metadata.name}{"\t"}{.status.phase}{"\t"}{.status.reason}{"\t"}` +
 	`{.status.conditions[?(@.type=="PodScheduled")].message}{"\n"}{end}`
 
-// List implements rendezvous.Provider. A pod that has ended is not a node any more.
+// List implements rendezvous.Provider. It omits pods that have ended: they are no nodes any more.
 func (p Kubernetes) List(ctx context.Context) (map[string]string, error) {
 	out, err := p.kubectl(ctx, nil, "get", "pods", "--selector="+kindLabel+"="+p.kind, "--output=jsonpath="+podFields)
 	if err != nil {

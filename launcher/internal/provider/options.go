@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// options are words of a command line, each with its values: --name=value, or --name and words that
-// do not begin with "--".
+// options are the options of a command line, each with its values: --name=value, or --name and
+// words that do not begin with "--".
 type options []option
 
 type option struct {
@@ -36,7 +36,8 @@ func parseOptions(words []string) (all options, err error) {
 	return all, nil
 }
 
-// only are the words of the options with these names, and without those of all others.
+// only returns the words of the options with these names, and without returns the words of all
+// other options.
 func (o options) only(names ...string) []string {
 	return o.filter(func(name string) bool { return slices.Contains(names, name) })
 }
@@ -54,7 +55,7 @@ func (o options) filter(keep func(name string) bool) (words []string) {
 	return words
 }
 
-// values are those of all options with a name.
+// values returns the values of all options with a name.
 func (o options) values(name string) (all []string) {
 	for _, x := range o {
 		if x.name == name {
@@ -67,7 +68,7 @@ func (o options) values(name string) (all []string) {
 // has reports whether there is an option with one of these names.
 func (o options) has(names ...string) bool { return len(o.only(names...)) > 0 }
 
-// refuse says which of these options is there that golaunch sets itself.
+// refuse fails if one of these options is there, since golaunch sets it itself.
 func (o options) refuse(names ...string) error {
 	for _, x := range o {
 		if slices.Contains(names, x.name) {

@@ -1,5 +1,5 @@
-// Package provider asks for nodes by calling the commands that a site has: Slurm's, kubectl, ssh,
-// those of clouds, or any command that speaks JSON. All keep one contract, that of
+// Package provider asks for nodes by calling the commands of a site: Slurm's, kubectl, ssh, those
+// of clouds, or any command that speaks JSON. All providers keep the contract of
 // rendezvous.Provider.
 package provider
 
@@ -22,11 +22,11 @@ import (
 
 // Agent is the command line of the agents that a provider starts.
 type Agent struct {
-	// Golaunch is this program, and Coordinator what agents give for --coordinator.
+	// Golaunch is this program. Coordinator is the value of the agents' --coordinator.
 	Golaunch, Coordinator string
-	// TokenFile is a --token-file of its own; empty for the default.
+	// TokenFile is the value of the agents' --token-file; empty for the default.
 	TokenFile string
-	// Labels are those of the nodes, KEY=value, and Flags what else the command line has.
+	// Labels are the labels of the nodes, KEY=value. Flags are further words of the command line.
 	Labels, Flags []string
 }
 
@@ -45,7 +45,7 @@ func (a Agent) command(tag string) []string {
 const (
 	// maxOutput bounds what a command prints.
 	maxOutput = 4 << 20
-	// endTime is how long a command may take to end once it was told to.
+	// endTime is how long a command may take to end after golaunch tells it to.
 	endTime = 2 * time.Second
 )
 
@@ -54,7 +54,8 @@ func run(ctx context.Context, stdin []byte, name string, args ...string) ([]byte
 	return call{stdin: bytes.NewReader(stdin), name: name, args: args}.run(ctx)
 }
 
-// call is a call of a command of the site. env are defaults: what the user has set comes first.
+// call is a call of a command of the site. env are defaults: variables that the user has set come
+// first.
 type call struct {
 	env   []string
 	stdin io.Reader
@@ -62,9 +63,9 @@ type call struct {
 	args  []string
 }
 
-// run returns what the command prints. The error of a command that fails has the first line that it
-// prints on stderr. The coordinator's token is not in the environment, for schedulers keep that of
-// the jobs they start.
+// run returns what the command prints. The error of a failed command has the first line that it
+// printed on stderr. The environment does not have the coordinator's token, since schedulers keep
+// the environment of the jobs that they start.
 func (c call) run(ctx context.Context) ([]byte, error) {
 	group, err := newGroup()
 	if err != nil {
@@ -95,11 +96,12 @@ func (c call) run(ctx context.Context) ([]byte, error) {
 	return stdout.text, nil
 }
 
-// group is a process group that does not outlive this process, even if that is killed: its first
-// process then kills all of it. What a command starts in a session of its own is not in the group.
+// group is a process group that does not outlive this process: if this process is killed, the first
+// process of the group kills the group. Processes that a command starts in a session of their own
+// are not in the group.
 type group struct {
 	leader *exec.Cmd
-	// alive closes with this process.
+	// alive is closed when this process ends.
 	alive io.Closer
 }
 
@@ -119,13 +121,13 @@ func newGroup() (*group, error) {
 
 func (g *group) id() int { return g.leader.Process.Pid }
 
-// close lets what is left of the group go on.
+// close leaves the remaining processes of the group alone.
 func (g *group) close() {
 	_ = g.leader.Process.Kill() // it cannot have ended
 	_ = g.leader.Wait()         // with "signal: killed", which also closes alive
 }
 
-// maxLine bounds what is shown of a command's words.
+// maxLine bounds how much of a command's output a message shows.
 const maxLine = 512
 
 func said(stderr []byte) string {
@@ -150,7 +152,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// errNonsense says what a command printed that was not understood.
+// errNonsense quotes output of a command that golaunch does not understand.
 func errNonsense(name string, out []byte, err error) error {
 	shown := out[:min(len(out), 80)]
 	return fmt.Errorf("%s printed what is not its answer: %q (%w)", name, shown, err)

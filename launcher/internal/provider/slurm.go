@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/shellword"
 )
 
-// Slurm asks for nodes as batch jobs of one node each, whose names are the tags. Options are those
-// of sbatch(1).
+// Slurm asks for nodes as batch jobs of one node each. The jobs' names are the tags. Options are
+// options of sbatch(1).
 type Slurm struct {
 	Options []string
 	Agent   Agent
@@ -32,7 +32,7 @@ func (p Slurm) Line(tag string) []string {
 	return append([]string{"sbatch", "--parsable", "--job-name=" + tag, "--nodes=1", "--no-requeue", "--open-mode=append"}, p.Options...)
 }
 
-// script runs the agent, which ends with the job. Its words are in the job's output.
+// script runs the agent, which ends with the job. The agent's messages are in the job's output.
 func (p Slurm) script(tag string) string {
 	words := p.Agent.command(tag)
 	for i, w := range words {
@@ -41,9 +41,9 @@ func (p Slurm) script(tag string) string {
 	return "#!/bin/sh\nexec " + strings.Join(words, " ") + "\n"
 }
 
-// jobs are the user's jobs, or those of some names.
+// jobs returns the user's jobs, or those with the given names.
 func (p Slurm) jobs(ctx context.Context, names ...string) (all []slurmJob, err error) {
-	// The name comes last, for it may contain anything.
+	// The name comes last, since it may contain anything.
 	args := []string{"--me", "--noheader", "--format=%i|%T|%r|%j"}
 	if len(names) > 0 {
 		args = append(args, "--name="+strings.Join(names, ","))
@@ -82,14 +82,14 @@ func (p Slurm) List(ctx context.Context) (map[string]string, error) {
 	return states, nil
 }
 
-// Delete implements rendezvous.Provider. It cancels jobs by their IDs, for scancel takes one name
-// only.
+// Delete implements rendezvous.Provider. It cancels jobs by their IDs, since scancel takes only one
+// name.
 func (p Slurm) Delete(ctx context.Context, tags []string) error {
 	jobs, err := p.jobs(ctx, tags...)
 	if err != nil || len(jobs) == 0 {
 		return err
 	}
-	args := []string{"--quiet"} // which is no error for jobs that have ended meanwhile
+	args := []string{"--quiet"} // so that a job that has ended meanwhile is no error
 	for _, j := range jobs {
 		args = append(args, j.id)
 	}

@@ -17,19 +17,18 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/ssh"
 )
 
-// SSH starts agents on hosts that are there already, one on each. A host is taken while a process
-// there has an argument that is a tag, of whichever cluster. So there is no file to keep, here or
-// there, and each coordinator sees the same. An agent outlives the connection that starts it.
+// SSH starts agents on existing hosts, one on each. A host is taken while a process there has a
+// tag, of any cluster, among its arguments. So golaunch keeps no file, here or there, and all
+// coordinators see the same hosts taken. An agent outlives the connection that starts it.
 type SSH struct {
 	Hosts []string
-	// Agent has no TokenFile: the agent gets Token in its environment. It comes on ssh's standard
+	// Agent has no TokenFile: the agent gets Token in its environment, through ssh's standard
 	// input.
 	Agent Agent
 	Token string
-	// where has the host on which each tag was last seen, or was started. It is this coordinator's
-	// memory.
+	// where has the host on which this coordinator last saw, or started, each tag.
 	where *hostTable
-	// last says that there will be no coordinator, which would refuse an agent that comes back.
+	// last says that there will be no coordinator any more to refuse an agent that comes back.
 	last bool
 }
 
@@ -45,7 +44,7 @@ func (t *hostTable) set(tag, host string) {
 	t.hosts[tag] = host
 }
 
-// at are the tags on a host.
+// at returns the tags on a host.
 func (t *hostTable) at(host string) (tags []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,7 +88,7 @@ func NewSSH(words []string, a Agent, token string) (SSH, error) {
 }
 
 const (
-	// aliveEvery is how often a host must answer that has been connected to.
+	// aliveEvery is how often a connected host must answer.
 	aliveEvery = 5 * time.Second
 	// connectLimit is how long a host may take to answer.
 	connectLimit = 10 * time.Second
@@ -134,7 +133,7 @@ func (p SSH) Create(ctx context.Context, tags []string) error {
 	return first(failed)
 }
 
-// startScript starts an agent, and has the reason if that ends at once.
+// startScript starts an agent. If the agent ends at once, it prints the reason.
 func (p SSH) startScript(tag string) string {
 	words := p.Agent.command(tag)
 	for i, w := range words {
@@ -154,11 +153,11 @@ exit 1
 `, words[0], shellword.Quote(p.Token), strings.Join(words, " "), logOf(tag))
 }
 
-// logOf is where the agent of a tag says what it does, until the node is deleted.
+// logOf is the log of a tag's agent, until the node is deleted.
 func logOf(tag string) string { return "/tmp/golaunch-" + tag + ".log" }
 
-// List implements rendezvous.Provider. It does not ask hosts that cannot be reached, which have what
-// they were last seen to have.
+// List implements rendezvous.Provider. A host that cannot be reached keeps the tags that were last
+// seen there.
 func (p SSH) List(ctx context.Context) (map[string]string, error) {
 	taken, down, err := p.look(ctx)
 	if err != nil {
@@ -181,8 +180,8 @@ func (p SSH) List(ctx context.Context) (map[string]string, error) {
 // listScript prints the tags of a host. The arguments of a process end with NUL each.
 const listScript = `grep -hosz '^capacity\.tag=.*' /proc/[0-9]*/cmdline | tr '\0' '\n' | sort -u`
 
-// look returns the tags on each host that can be reached, and why others cannot. If none can be,
-// that is an error.
+// look returns the tags on each host that it can reach, and why it cannot reach other hosts. It is
+// an error if it can reach none.
 func (p SSH) look(ctx context.Context) (taken map[string][]string, down map[string]error, err error) {
 	scripts := map[string]string{}
 	for _, host := range p.Hosts {
@@ -205,8 +204,9 @@ func (p SSH) look(ctx context.Context) (taken map[string][]string, down map[stri
 	return taken, down, nil
 }
 
-// Delete implements rendezvous.Provider. Each host ends what it has of the tags. That a host cannot
-// be reached is an error if it has one of them, or if no coordinator will refuse its agent later and it may.
+// Delete implements rendezvous.Provider. Each host ends its agents with these tags. A host that
+// cannot be reached is an error if it has one of the tags. It is also an error if it may have one,
+// and there will be no coordinator to refuse its agent later.
 func (p SSH) Delete(ctx context.Context, tags []string) error {
 	scripts := map[string]string{}
 	for _, host := range p.Hosts {
@@ -239,8 +239,8 @@ func (p SSH) Delete(ctx context.Context, tags []string) error {
 	return nil
 }
 
-// stopScript has agents leave, ends those that have not within ten seconds, and prints the tags that
-// it has found. Tags have letters, digits and hyphens.
+// stopScript makes agents leave, ends those that have not left within ten seconds, and prints the
+// tags that it has found. Tags have letters, digits and hyphens.
 func stopScript(tags []string) string {
 	return fmt.Sprintf(`
 pids() { grep -lsxz "%s$1" /proc/[0-9]*/cmdline | cut -d / -f 3; }
@@ -261,7 +261,7 @@ done
 `, strings.ReplaceAll(tagArgument, ".", `\.`), strings.Join(tags, " "), tagArgument, logOf("$tag"))
 }
 
-// each runs a script on each host. It returns what they print, and why some failed.
+// each runs a script on each host. It returns what the scripts print, and why some of them failed.
 func (p SSH) each(ctx context.Context, scripts map[string]string) (out map[string]string, failed map[string]error) {
 	type answer struct {
 		text []byte
@@ -300,7 +300,7 @@ func first(failed map[string]error) error {
 // Line implements Provider: that of the first host.
 func (p SSH) Line(string) []string { return sshLine(p.Hosts[0]) }
 
-// sshLine runs the script on its standard input on a host.
+// sshLine is a command line that runs the script on its standard input on a host.
 func sshLine(host string) []string {
 	args := append([]string{"ssh"}, ssh.Options(aliveEvery)...)
 	return append(args, fmt.Sprintf("-oConnectTimeout=%d", connectLimit/time.Second), "--", host, "sh")
