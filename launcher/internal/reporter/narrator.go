@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// passing is how long a state must last to be worth a line: a launch of milliseconds prints
+// passing is how long a state must last to be worth a line: a launch that takes milliseconds prints
 // nothing.
 const passing = 200 * time.Millisecond
 
 // narrator prints decisions for people: failures, losses and stops at once, other states once they
-// have lasted.
+// have lasted for passing.
 type narrator struct {
 	say func(format string, args ...any)
 
 	mu sync.Mutex
 	// waiting is the timer of a state that has not lasted yet.
 	waiting *time.Timer
-	// last is what was printed last.
+	// last is the text that was printed last.
 	last string
 }
 
@@ -60,7 +60,7 @@ func (n *narrator) forget() {
 	}
 }
 
-// end drops a state that has not lasted yet: the report follows.
+// end drops a state that has not lasted yet, since the report follows.
 func (n *narrator) end() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -24,7 +24,7 @@ func New(c *console.Console, json, quiet bool) *Reporter {
 	return &Reporter{Console: c, JSON: json, Quiet: quiet, narrator: narrator{say: c.Say}}
 }
 
-// Decision prints what was decided. News are told at once.
+// Decision prints a decision. It prints news at once.
 func (r *Reporter) Decision(at time.Time, reason string, news bool) {
 	switch {
 	case r.Quiet || reason == "":
@@ -72,5 +72,5 @@ func (r *Reporter) Result(result report.Result, logs string) {
 	}
 }
 
-// Settle drops a decision that was not told yet: the result follows.
+// Settle drops a decision that was not printed yet, since the result follows.
 func (r *Reporter) Settle() { r.narrator.end() }

@@ -9,7 +9,7 @@ import (
 )
 
 // RunAgent runs this node's agent, which obeys n, and returns the job's result as the coordinator
-// told it.
+// sent it.
 func (p *Process) RunAgent(ctx context.Context, m Member, n *signals.Node) (report.Result, error) {
 	a := p.Agent
 	a.Join = m.Options

@@ -16,28 +16,29 @@ import (
 type Nodes struct {
 	// Wanted is how many nodes the job may have.
 	Wanted int
-	// SlurmGPUs is how many GPUs Slurm gave the job, all of which its nodes should offer; 0 if that
-	// is not known.
+	// SlurmGPUs is how many GPUs Slurm gave the job; 0 if unknown. The job's nodes should offer all
+	// of them.
 	SlurmGPUs int
-	// NobodyHint says why no other node may come, which is printed if none does; empty for most
-	// jobs.
+	// NobodyHint says why no other node may join; empty for most jobs. The roster prints it if no
+	// node joins.
 	NobodyHint string
 	// RefuseUnfit ends the job if one of its nodes is unfit.
 	RefuseUnfit bool
 }
 
-// roster has what the nodes of a job said about themselves. It belongs to the coordinator's
+// roster has what the nodes of a job report about themselves. It belongs to the coordinator's
 // goroutine.
 type roster struct {
 	Nodes
-	// labels are those of each node, and gpus how many GPUs all of them offer.
+	// labels has the labels of each node. gpus is how many GPUs all nodes offer.
 	labels map[string]map[string]string
 	gpus   int
-	// pending are the nodes whose findings were not printed yet, in the order in which they joined.
+	// pending are the nodes whose findings the roster has not printed yet, in the order of their
+	// joining.
 	pending []string
 	// hint prints NobodyHint; nil if there is none.
 	hint *time.Timer
-	// said are the differences between nodes that were printed.
+	// said has the printed differences between nodes.
 	said map[string]bool
 	warn func(error)
 	// refuse ends the job; nil keeps unfit nodes.
@@ -52,7 +53,7 @@ func (n Nodes) roster(warn func(error)) *roster {
 	return r
 }
 
-// joined takes what a node says. A node that comes again, with nothing new, is known.
+// joined records what a node reports. It ignores a node that joins again with nothing new.
 func (r *roster) joined(n placement.Node) {
 	labels, known := r.labels[n.Name]
 	if known && maps.Equal(labels, n.Labels) {
@@ -79,7 +80,7 @@ func (r *roster) joined(n placement.Node) {
 	}
 }
 
-// decided prints the findings once the job waits for no more nodes.
+// decided prints the findings once the job does not wait for nodes any more.
 func (r *roster) decided(ev job.Event) {
 	switch ev.(type) {
 	case job.Submitted, job.Queued, job.Joined:

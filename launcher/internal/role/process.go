@@ -1,5 +1,5 @@
-// Package role carries out what one process does in a job: it runs nodes, coordinates the job for a
-// term, or both.
+// Package role carries out the role of one process in a job: it runs nodes, coordinates the job for
+// a term, or both.
 package role
 
 import (
@@ -24,7 +24,7 @@ import (
 
 // Process is this process in a job. Its exported fields are set before it begins.
 type Process struct {
-	// Coordinator and Agent are what this process runs, without what a term or a membership adds.
+	// Coordinator and Agent configure what this process runs. A term or a membership adds the rest.
 	Coordinator rendezvous.Config
 	Agent       agent.Agent
 	Signals     Signals
@@ -37,24 +37,24 @@ type Process struct {
 	Named bool
 	// JoinTimeout bounds the wait for another node's coordinator; 0 waits for ever.
 	JoinTimeout time.Duration
-	// Muted leaves it to another node of the job to say how the job goes and ends.
+	// Muted leaves reports about the job and its end to another node of the job.
 	Muted bool
 
-	// alias is this node's name if another node has its machine's own.
+	// alias is this node's name if another node has its machine's name; else empty.
 	alias  string
 	joined atomic.Bool
-	// leads is the coordinator of this process; nil while another node's leads the job.
+	// leads is the coordinator of this process; nil while another node's coordinator leads the job.
 	leads atomic.Pointer[rendezvous.Coordinator]
 }
 
-// Joined reports whether a coordinator has taken this process's node in.
+// Joined reports whether a coordinator has admitted this process's node.
 func (p *Process) Joined() bool { return p.joined.Load() }
 
-// Alias is the name under which the node joined, if another node had its own; else empty.
+// Alias is the name under which the node joined, if another node had its name; else empty.
 func (p *Process) Alias() string { return p.alias }
 
-// Member is how a node takes part: it joins, and may be elected to lead the job if it is a
-// candidate.
+// Member says how a node takes part in a job: it joins, and may be elected to lead the job if it is
+// a candidate.
 type Member struct {
 	session.Options
 	// Candidate is nil if no other node can be elected.
@@ -66,19 +66,20 @@ type Member struct {
 // role is what a process does in a job: it coordinates the job in its terms, is a node of it, or
 // both.
 type role struct {
-	// begins says that this process begins the job. listener is where the other nodes join it; nil if
+	// begins says that this process begins the job. listener is where other nodes join; nil if
 	// there are none. tls is nil on one machine.
 	begins   bool
 	listener net.Listener
 	tls      *tls.Config
-	// name is this node's, and candidate it as a possible leader; nil if there are no others.
+	// name is this node's name. candidate is this node as a possible leader; nil if there are no
+	// other nodes.
 	name      string
 	candidate *rendezvous.Candidate
 	// own is the node of this process, if it begins the job.
 	own *rendezvous.LocalNode
-	// nodes runs this process's agent, or those that it starts elsewhere, until the job or ctx has
-	// ended. It returns what the coordinator said. An error means that the job cannot go on with
-	// this process.
+	// nodes runs this process's agent, or the agents that it starts elsewhere, until the job or ctx
+	// has ended. It returns the coordinator's result. An error means that the job cannot continue
+	// with this process.
 	nodes func(context.Context) (report.Result, error)
 }
 
@@ -93,7 +94,7 @@ func (p *Process) BeginAlone(ctx context.Context, m Member) (report.Result, erro
 	return p.Begin(ctx, nil, nil, m)
 }
 
-// Begin is the role of the node that begins the job, and takes the others in at a listener.
+// Begin is the role of the node that begins the job, and admits the other nodes at a listener.
 func (p *Process) Begin(ctx context.Context, l net.Listener, server *tls.Config, m Member) (report.Result, error) {
 	return p.run(ctx, func(_ context.Context, n *signals.Node) (role, error) {
 		own := rendezvous.NewLocalNode(m.Node)
@@ -104,7 +105,7 @@ func (p *Process) Begin(ctx context.Context, l net.Listener, server *tls.Config,
 	})
 }
 
-// close ends what has not begun.
+// close ends a role that has not begun.
 func (r role) close() error {
 	if r.listener == nil {
 		return nil
@@ -112,8 +113,8 @@ func (r role) close() error {
 	return r.listener.Close()
 }
 
-// BeginRemote is the role of a process that begins the job and has nodes start the agents in other
-// processes. Their errors after the end of the job do not matter.
+// BeginRemote is the role of a process that begins the job and starts its agents in other processes
+// by nodes. Errors of nodes after the end of the job do not matter.
 func (p *Process) BeginRemote(ctx context.Context, l net.Listener, server *tls.Config, nodes func(context.Context) error) (report.Result, error) {
 	return p.run(ctx, func(context.Context, *signals.Node) (role, error) {
 		return role{begins: true, listener: l, tls: server, nodes: func(ctx context.Context) (report.Result, error) {
@@ -129,7 +130,7 @@ func (p *Process) BeginRemote(ctx context.Context, l net.Listener, server *tls.C
 // ErrLate says that no coordinator answered within the placement timeout.
 var ErrLate = errors.New("no coordinator was found in time; see --placement-timeout")
 
-// Join takes part in a job that another node leads, and ends as the job does. Find says how to
+// Join takes part in a job that another node leads, and returns the job's result. Find says how to
 // join. A stop makes this node leave the job in order, with the exit code of the signal.
 func (p *Process) Join(
 	ctx context.Context, node placement.Node, target string, find func(context.Context, placement.Node) (Member, error),
@@ -160,14 +161,15 @@ func orForever(d time.Duration) time.Duration {
 	return d
 }
 
-// node is the role of a node alone, whose agent is in this process.
+// node is the role of a process that is only a node, with its agent in this process.
 func (p *Process) node(m Member, n *signals.Node) role {
 	return role{name: m.Node.Name, candidate: m.Candidate, nodes: func(ctx context.Context) (report.Result, error) {
 		return p.RunAgent(ctx, m, n)
 	}}
 }
 
-// run meets the others, as enter says, takes part, and leaves. It hears signals from the beginning.
+// run meets the other nodes by enter, takes part, and leaves. It receives signals from the
+// beginning.
 func (p *Process) run(ctx context.Context, enter func(context.Context, *signals.Node) (role, error)) (result report.Result, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -190,8 +192,8 @@ func (p *Process) run(ctx context.Context, enter func(context.Context, *signals.
 	return result, err
 }
 
-// rename has this node ask again under another name if another node has its machine's own: machines
-// may have equal names, and one machine may have several nodes.
+// rename gives this node another name, to ask again, if another node has its machine's name:
+// machines may have equal names, and one machine may have several nodes.
 func (p *Process) rename(err error) bool {
 	r, ok := errors.AsType[*session.RefusedError](err)
 	if !ok || p.Named || r.Another() == "" {
@@ -255,7 +257,7 @@ func (p *Process) work(ctx context.Context, r role) (result report.Result, err e
 			result, err := t.run(ctx)
 			_, elsewhere := errors.AsType[*wire.ElsewhereError](err)
 			switch {
-			case elsewhere: // the agents say so
+			case elsewhere: // the agents return it
 			case errors.Is(err, rendezvous.ErrDeposed):
 				p.joined.Store(true)
 				if !leaving.Load() {
@@ -284,7 +286,8 @@ func (p *Process) work(ctx context.Context, r role) (result report.Result, err e
 	}
 }
 
-// unlessOver is nil for a node that came after the end of the job, since that is not a failure.
+// unlessOver returns nil for a node that joined after the end of the job, since that is not a
+// failure.
 func unlessOver(err error) error {
 	if r, ok := errors.AsType[*session.RefusedError](err); ok && r.Over {
 		return nil
@@ -292,8 +295,8 @@ func unlessOver(err error) error {
 	return err
 }
 
-// resign leaves a job that cannot go on with this process to the other nodes. If none of them can
-// lead it, the job ends.
+// resign leaves a job that cannot continue with this process to the other nodes. If no other node
+// can lead it, the job ends.
 func (p *Process) resign(candidate *rendezvous.Candidate, why error) {
 	switch c := p.leads.Load(); {
 	case candidate != nil && (c == nil || candidate.Transfer()):
@@ -306,7 +309,7 @@ func (p *Process) resign(candidate *rendezvous.Candidate, why error) {
 	}
 }
 
-// orCancel ends the job for an error: it would wait for nodes that cannot come.
+// orCancel ends the job for an error. Otherwise the job would wait for nodes that cannot join.
 func orCancel(c *rendezvous.Coordinator, err error) error {
 	if err != nil {
 		c.Cancel(125, err.Error())

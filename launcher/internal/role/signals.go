@@ -23,22 +23,23 @@ type Signals struct {
 	Done <-chan struct{}
 	// ReachRanks says that the ranks get these signals too: Slurm signals all processes of a step.
 	ReachRanks bool
-	// ReachNodes says that the other nodes' processes get them too: a scheduler started them all.
+	// ReachNodes says that the processes of other nodes get these signals too: a scheduler started
+	// them all.
 	ReachNodes bool
-	// EndJob says that a stop for this process ends the job, since all nodes get it.
+	// EndJob says that a stop of this process ends the job, since all nodes get the stop.
 	EndJob bool
 	// DrainTime is how long ranks have to get ready after a SIGTERM.
 	DrainTime time.Duration
-	// InSlurm says that Slurm may send a warning of the job's end, and First that this node tells
-	// the coordinator of it.
+	// InSlurm says that Slurm may send a warning of the job's end. First says that this node
+	// reports the warning to the coordinator.
 	InSlurm, First bool
-	// Spot is the cloud that is asked whether it takes this machine back; empty for none.
+	// Spot is the cloud to ask whether it takes this machine back; empty for no cloud.
 	Spot string
 }
 
 // hearSignals passes signals on: to the whole job while this process leads it, otherwise to this
-// node. A pod that must go can be replaced, so it leaves the job to other nodes if they can lead
-// it.
+// node. Kubernetes can replace a pod that must go, so such a node leaves the job to other nodes if
+// they can lead it.
 func (p *Process) hearSignals(n *signals.Node) {
 	told := false
 	for {
@@ -63,7 +64,7 @@ func (p *Process) hearSignals(n *signals.Node) {
 }
 
 // stopJob obeys a signal while this process leads the job; pass has SIGUSR1 and SIGUSR2 for the
-// ranks. The first stop ends the job in order, a SIGTERM after DrainTime. A later one ends that
+// ranks. The first stop ends the job in order, a SIGTERM after DrainTime. A later stop ends that
 // time, and then a ^C kills. It returns whether the job was told to stop, now or before.
 func (p *Process) stopJob(c *rendezvous.Coordinator, pass func(syscall.Signal), s os.Signal, told bool) bool {
 	if sig, ok := s.(syscall.Signal); ok && signals.ForRanks(sig) {
@@ -89,8 +90,8 @@ func (p *Process) terminated(ev *job.Cancel, stop func(job.Cancel)) {
 	}
 }
 
-// forward tells the leading node of a warning or a stop that Slurm gives to the tasks of a step
-// alone: golaunch in the batch script does not hear it. One node does so for all.
+// forward reports a warning or a stop to the leading node if Slurm gives it only to the tasks of a
+// step: golaunch in the batch script does not get it then. One node does so for all nodes.
 func (p *Process) forward(n *signals.Node, s os.Signal) {
 	if !p.Signals.ReachRanks || !p.Signals.First || !n.Joined() {
 		return
@@ -109,8 +110,8 @@ func (p *Process) forward(n *signals.Node, s os.Signal) {
 	}
 }
 
-// watchSpot has this node leave in time when the cloud takes its machine back. The job ends if no
-// other node can lead it then.
+// watchSpot makes this node leave in time when the cloud takes its machine back. The job ends if no
+// other node can lead it.
 func (p *Process) watchSpot(ctx context.Context, n *signals.Node) {
 	spot.OnNotice(ctx, p.Signals.Spot, p.Agent.Warn, func(why string, within time.Duration) {
 		if c := p.leads.Load(); c != nil && !c.Shared() {

@@ -18,18 +18,19 @@ type term struct {
 	coordinator *rendezvous.Coordinator
 	roster      *roster
 	journal     *os.File
-	// served is how the service for commands on this machine ended; nil if there is none.
+	// served gets the error with which the service for commands on this machine ended; nil if there
+	// is no service.
 	served chan error
-	// stopProgress ends the reports of progress, after which reporting ends and ended is set.
+	// stopProgress ends the reports of progress. Then reporting ends and ended is set.
 	stopProgress func()
 	reporting    sync.WaitGroup
 	ended        func(report.Ending)
 }
 
-// eventsFile records the job's events; a node that takes over has a file of its own.
+// eventsFile records the job's events. A node that takes over has its own file.
 const eventsFile = "events.jsonl"
 
-// newTerm begins the job, or goes on with it if next is not nil.
+// newTerm begins the job, or continues it if next is not nil.
 func (p *Process) newTerm(r role, next *rendezvous.Term) (*term, error) {
 	id, name := p.Coordinator.Job.Job.ID, eventsFile
 	if next != nil {
@@ -61,7 +62,7 @@ func (p *Process) newTerm(r role, next *rendezvous.Term) (*term, error) {
 	return t, nil
 }
 
-// open serves commands of this user on this machine. The job runs even if it cannot.
+// open serves commands of this user on this machine. The job runs even if open fails.
 func (t *term) open(job string) {
 	l, err := discovery.Listen(job)
 	if err != nil {
@@ -75,7 +76,7 @@ func (t *term) open(job string) {
 	go func() { t.served <- t.coordinator.ServeClients(l) }()
 }
 
-// serve takes in nodes, and possible leaders, at the listener.
+// serve admits nodes, and possible leaders, at the listener.
 func (t *term) serve(r role) error {
 	if r.candidate != nil {
 		return r.candidate.Serve(r.listener)

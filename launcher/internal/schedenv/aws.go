@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// port is where nodes meet node 0 in containers, which share their network with nothing else.
+// port is where nodes in containers meet node 0. Such containers share their network with nothing
+// else.
 const port = 29400
 
 // batch reads what AWS Batch tells the nodes of a multi-node parallel job, whose attempts count

@@ -15,7 +15,7 @@ import (
 // askLimit bounds a question to a launcher.
 const askLimit = 10 * time.Second
 
-// AskHead asks a launcher for the host of node 0, if it must be asked.
+// AskHead asks a launcher for the host of node 0, if the launcher says it only when asked.
 func (p *Place) AskHead() error {
 	if p.Head != "" || p.Node == 0 || len(p.Ask) == 0 {
 		return nil

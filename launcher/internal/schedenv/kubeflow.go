@@ -41,7 +41,7 @@ func (r *reader) perNode() string {
 	}
 }
 
-// endpoint is where torchrun would meet: at PET_RDZV_ENDPOINT, or at the master
+// endpoint is where torchrun's nodes would meet: at PET_RDZV_ENDPOINT, or at the master
 // (torch/distributed/run.py).
 func (r *reader) endpoint() {
 	p, pod := &r.place, r.pod()
@@ -66,8 +66,8 @@ func (r *reader) endpoint() {
 }
 
 // master reads the node's RANK and WORLD_SIZE, from older training operators and Volcano's pytorch
-// plugin (docs/user-guide/how_to_use_pytorch_plugin.md). Beside a LOCAL_RANK they would be a
-// process's.
+// plugin (docs/user-guide/how_to_use_pytorch_plugin.md). Together with a LOCAL_RANK, they would be
+// those of a process.
 func master(m Machine) (*Place, error) {
 	if !m.has("KUBERNETES_SERVICE_HOST") || !m.has("MASTER_ADDR") || !m.has("RANK") || !m.has("WORLD_SIZE") || m.has("LOCAL_RANK") {
 		return nil, nil

@@ -10,8 +10,8 @@ import (
 // (https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/).
 type pod struct {
 	host string
-	// domain is the whole name after the host. subdomain and namespace are its first words. All are
-	// empty without a subdomain.
+	// domain is the whole name after the host. subdomain and namespace are the first words of
+	// domain. All are empty without a subdomain.
 	domain, subdomain, namespace string
 }
 
@@ -32,11 +32,11 @@ func (m Machine) pod() pod {
 }
 
 // indexedJob reads what Kubernetes tells the pods of an Indexed Job, whose host names are JOB-INDEX
-// (https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication/). They do not learn
-// their number. Without a headless service, or in its host's network, a pod cannot reach another by
-// name, and there is no head; pods that work alone need none.
+// (https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication/). The pods do not learn
+// how many they are. Without a headless service, or in its host's network, a pod cannot reach
+// another by name, so there is no head; pods that work alone need none.
 //
-// The jobs of a JobSet are such jobs, with host names JOBSET-REPLICATEDJOB-JOB-INDEX
+// The jobs of a JobSet are Indexed Jobs, with host names JOBSET-REPLICATEDJOB-JOB-INDEX
 // (https://jobset.sigs.k8s.io/docs/concepts/); the pods of one job are the nodes. JobSet sets no
 // variable, but manifests map its annotation jobset.sigs.k8s.io/restart-attempt to
 // JOBSET_RESTART_ATTEMPT.

@@ -34,7 +34,7 @@ func jsrun(m Machine) (*Place, error) {
 	return r.done()
 }
 
-// lsfJob has the index in a job array, which is 0 outside of one.
+// lsfJob is the job's ID, with the index in a job array. The index is 0 outside of an array.
 func (r *reader) lsfJob() string {
 	index := r.text("LSB_JOBINDEX")
 	if index == "0" {

@@ -16,7 +16,7 @@ import (
 type Machine struct {
 	// Env is the environment, as [os.LookupEnv] reads it.
 	Env func(name string) (value string, ok bool)
-	// Hostname is this machine's own name; if it is empty, no list of hosts has it.
+	// Hostname is this machine's own name. An empty name is in no list of hosts.
 	Hostname string
 	// FS holds the files that the environment names, with paths from the root.
 	FS fs.FS

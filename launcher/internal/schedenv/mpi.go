@@ -9,8 +9,8 @@ import (
 )
 
 // openMPI reads what mpirun of Open MPI 4 and 5 tells each process
-// (https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html). It does not tell rank 0's
-// host, but mpirun's, which is the same host in every job script.
+// (https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html). Open MPI does not tell
+// rank 0's host, but mpirun's host. In every job script these are the same.
 func openMPI(m Machine) (*Place, error) {
 	if !m.has("OMPI_COMM_WORLD_RANK") {
 		return nil, nil
@@ -26,8 +26,8 @@ func openMPI(m Machine) (*Place, error) {
 }
 
 // hydra reads what the process manager of MPICH, MVAPICH and Intel MPI tells (hydra's proxy sets
-// MPI_LOCALNRANKS where Slurm and Flux, which set PMI_RANK as well, do not). It names no host and
-// no job, so both must come from the batch system around it.
+// MPI_LOCALNRANKS where Slurm and Flux, which set PMI_RANK as well, do not). hydra names no host
+// and no job, so both must come from the batch system around it.
 func hydra(m Machine) (*Place, error) {
 	if !m.has("PMI_RANK") || !m.has("MPI_LOCALNRANKS") {
 		return nil, nil
@@ -71,7 +71,7 @@ func (r *reader) inOrder(hosts []string) {
 	}
 }
 
-// allocated are the hosts that a batch system or a host file has for mpirun, in its order; nil if
+// allocated are the hosts that a batch system or a host file gives mpirun, in that order; nil if
 // unknown.
 func (r *reader) allocated() []string {
 	if hosts, err := hostlist.Expand(r.text("SLURM_JOB_NODELIST")); err == nil && len(hosts) > 0 {
@@ -96,8 +96,8 @@ func (r *reader) allocation() string {
 	return ""
 }
 
-// mpirun makes mpirun's host the head, with the name that it has there. Open MPI 4 tells its
-// daemon's addresses. The namespace of Open MPI 5 begins with the tool, the host and the pid of
+// mpirun makes mpirun's host the head, under the host's own name. Open MPI 4 tells the addresses of
+// mpirun's daemon. The namespace of Open MPI 5 begins with the tool, the host and the pid of
 // mpirun: prterun-HOST-PID@1 (PRRTE, plm_base_jobid.c).
 func (r *reader) mpirun() {
 	daemon, own := r.text("OMPI_MCA_orte_hnp_uri"), r.text("OMPI_MCA_orte_local_daemon_uri")
@@ -132,8 +132,8 @@ func addresses(contact string) []string {
 	return all
 }
 
-// reachable is the first address that this node does not have too: that would be a bridge of its
-// own, like docker's. Two daemons on one host have the same addresses.
+// reachable is the first address that this node does not have too: an address of both would be that
+// of a bridge on each, like docker's. Two daemons on one host have the same addresses.
 func reachable(daemon, own []string) string {
 	for _, a := range daemon {
 		if slices.Equal(daemon, own) || !slices.Contains(own, a) {

@@ -2,7 +2,7 @@ package schedenv
 
 // pbs reads what PBS Professional, OpenPBS and Torque tell (qsub(1B), pbsdsh(1B)). A job script is
 // task 1 on the first host; processes of pbsdsh have later numbers, or run on other hosts. The
-// numbers are those of slots, so the position of this host comes from its name.
+// numbers count slots, not hosts, so the position of this host comes from its name.
 func pbs(m Machine) (*Place, error) {
 	if !m.has("PBS_JOBID") {
 		return nil, nil

@@ -3,27 +3,27 @@
 // and which GPUs it may use. It sends nothing and changes nothing.
 package schedenv
 
-// Place is what is known. A zero field is unknown.
+// Place is what golaunch knows of the surroundings. A zero field is unknown.
 type Place struct {
 	// By names who started this process, for messages: "Slurm", "Kubernetes (Indexed Job)", "Open
 	// MPI".
 	By string
-	// Job is the same on all nodes and no other job's at this time, of letters, digits, '.', '_'
-	// and '-'.
+	// Job is the same on all nodes, and differs from all other jobs at this time. It consists of
+	// letters, digits, '.', '_' and '-'.
 	Job string
 	// Restarts counts how often the scheduler has started this job again.
 	Restarts int
-	// Nodes is how many there are, and Node this one's position among them, from 0.
+	// Nodes is the number of nodes, and Node this node's position among them, from 0.
 	Nodes, Node int
-	// Names are the nodes' names in the order of their positions, and Name this one's. An empty
-	// Name is the host name.
+	// Names are the nodes' names in the order of their positions, and Name is this node's name. An
+	// empty Name stands for the host name.
 	Names []string
 	Name  string
-	// Head is the host (a name or an address) where the other nodes reach node 0, and Port the port
-	// that is meant for that; without a Port the nodes must agree on one.
+	// Head is the host (a name or an address) where the other nodes reach node 0, and Port is the
+	// port for that. Without a Port, the nodes must agree on one.
 	Head string
 	Port int
-	// Ask is a command that prints Head, for a launcher that says it only when asked.
+	// Ask is a command that prints Head, for a launcher that names the host only when asked.
 	Ask []string
 	// Interface carries the traffic between the nodes.
 	Interface string
@@ -34,11 +34,11 @@ type Place struct {
 	// PerNode is how many ranks a node is to have, in torchrun's words: a number, gpu, cpu or auto.
 	PerNode string
 	// Each says that this command was started on every node. Otherwise it runs once, and must start
-	// something on the others.
+	// the other nodes itself.
 	Each bool
-	// Several says why the processes of this command cannot be the nodes of a job: several of them
-	// run on one node. A job that takes no nodes from this place ignores it. Task is this process's
-	// number among all of them; 0 if each is alone on its node.
+	// Several says why the processes of this command cannot be the nodes of a job: several
+	// processes run on one node. A job that takes no nodes from this place ignores it. Task is this
+	// process's number among all processes; 0 if each is alone on its node.
 	Several error
 	Task    int
 	// Topology is this node's place in the network: switches from the top level down, and the node
@@ -48,7 +48,7 @@ type Place struct {
 	Sources []string
 }
 
-// Alone reports whether this node is the job's only one, so that no other process needs a start.
+// Alone reports whether the job has only this node, so that no other process needs a start.
 func (p *Place) Alone() bool {
 	return len(p.Names) == 1 && p.Names[0] == p.Name
 }
@@ -56,6 +56,6 @@ func (p *Place) Alone() bool {
 // Slurm reports whether Slurm started this process.
 func (p *Place) Slurm() bool { return p != nil && p.By == "Slurm" }
 
-// RanksHear says that the ranks get what this process is sent: Slurm signals all processes of a
-// step.
+// RanksHear says that the ranks get the signals of this process too: Slurm signals all processes of
+// a step.
 func (p *Place) RanksHear() bool { return p.Slurm() && p.Each }

@@ -20,7 +20,7 @@ func (m Machine) read(by string) *reader {
 	return &reader{Machine: m, place: Place{By: by, Each: true}}
 }
 
-// done is the place, or what is wrong with it: without a head, the nodes cannot meet.
+// done returns the place, or what is wrong with it: without a head, the nodes cannot meet.
 func (r *reader) done() (*Place, error) {
 	p := &r.place
 	if p.Nodes > 0 && p.Node >= p.Nodes {
@@ -65,10 +65,10 @@ func (r *reader) must(name string) string {
 	return value
 }
 
-// maxNodes bounds what a variable may count.
+// maxNodes bounds a count in a variable.
 const maxNodes = 1 << 20
 
-// number is a variable that must be set, to at least least.
+// number reads a variable that must be set, and at least least.
 func (r *reader) number(name string, least int) int {
 	return r.count(name, r.must(name), least, maxNodes)
 }
@@ -111,7 +111,8 @@ func (r *reader) among(hosts []string, source string) {
 // maxJob bounds a job's name in bytes.
 const maxJob = 64
 
-// jobName joins what tells jobs apart. A name that is too long keeps its begin, and gets a hash.
+// jobName joins what tells jobs apart. A name that is too long keeps its beginning, and gets a
+// hash.
 func jobName(parts ...string) string {
 	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 	name := strings.Map(func(c rune) rune {

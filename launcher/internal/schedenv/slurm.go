@@ -67,7 +67,7 @@ func (r *reader) slurmGPUs() {
 	}
 }
 
-// slurmStep reads a task of srun.
+// slurmStep reads what Slurm tells a task of srun.
 func (r *reader) slurmStep() {
 	p := &r.place
 	p.Job += "." + r.must("SLURM_STEP_ID")
@@ -79,7 +79,7 @@ func (r *reader) slurmStep() {
 	p.Topology = r.text("SLURM_TOPOLOGY_ADDR")
 }
 
-// slurmAllocation reads a batch script, or what runs under salloc.
+// slurmAllocation reads what Slurm tells a batch script, or a process under salloc.
 func (r *reader) slurmAllocation() {
 	p := &r.place
 	p.Each = false
@@ -106,13 +106,13 @@ func oneEach(tasks string) bool {
 	return true
 }
 
-// stepd is how slurmstepd names itself: "slurmstepd: [123.0]" for a step, [123.batch],
+// stepd matches the process title of slurmstepd: "slurmstepd: [123.0]" for a step, [123.batch],
 // [123.interactive].
 var stepd = lazyregexp.New(`^slurmstepd: \[[0-9]+\.([0-9a-z]+)`)
 
 // inStep reports whether this process is a task of a numbered step. A batch job that was submitted
-// from a step inherits that step's variables, so the nearest visible slurmstepd above this process
-// is asked first.
+// from a step inherits that step's variables, so inStep first looks at the nearest visible
+// slurmstepd above this process.
 func (r *reader) inStep() bool {
 	pid := "self"
 	for range maxAncestors {
@@ -131,7 +131,7 @@ func (r *reader) inStep() bool {
 	return r.has("SLURM_STEP_ID")
 }
 
-// maxAncestors bounds the search.
+// maxAncestors bounds the search for slurmstepd.
 const maxAncestors = 64
 
 var parent = lazyregexp.New(`(?m)^PPid:\s*([1-9][0-9]*)$`)

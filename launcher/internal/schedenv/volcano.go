@@ -4,8 +4,8 @@ import "io/fs"
 
 // volcano reads what Volcano's env and svc plugins tell the pods of a job
 // (docs/user-guide/how_to_use_svc_plugin.md): /etc/volcano/TASK.host has the hosts of each task.
-// The pods of one task are the nodes. The pytorch plugin numbers those of a master and workers in
-// one sequence, so master comes first.
+// The pods of one task are the nodes. The pytorch plugin numbers the pods of a master and of
+// workers in one sequence, so the finder master runs before this one.
 func volcano(m Machine) (*Place, error) {
 	if !m.has("VC_TASK_INDEX") && !m.has("VK_TASK_INDEX") {
 		return nil, nil

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// Merged is a channel of signals. Signals that belong to one event come once.
+// Merged is a channel of signals. It delivers signals that belong to one event once.
 type Merged struct {
-	// C is nil if no signals come.
+	// C is nil if there is no source of signals.
 	C chan os.Signal
-	// newest is when the newest stop came, in Unix nanoseconds. Each new stop sends to stopped.
+	// newest is the time of the newest stop, in Unix nanoseconds. Each new stop sends to stopped.
 	newest  atomic.Int64
 	stopped chan struct{}
 }
 
-// oneEvent is how long after a stop each further one belongs to the same event: a terminal that
-// closes sends SIGHUP twice, by the shell and by the kernel; timeout(1) and Slurm send SIGTERM
-// twice; a shell and a scheduler may send different signals.
+// oneEvent is how long after a stop a further stop belongs to the same event. When a terminal
+// closes, the shell and the kernel each send SIGHUP. timeout(1) and Slurm send SIGTERM twice. A
+// shell and a scheduler may send different signals.
 const oneEvent = time.Second
 
-// maxQueue bounds the signals that wait for the receiver: several of one kind are one, as for the
-// kernel.
+// maxQueue bounds the signals that wait for the receiver. As in the kernel, several signals of one
+// kind count as one.
 const maxQueue = 64
 
 // Merge receives signals until done is closed. Those in stops are stops too.
@@ -82,8 +82,8 @@ func (m *Merged) note(at time.Time) {
 	}
 }
 
-// JustStopped reports whether a stop came a moment ago, or comes within the time of one event: if
-// Slurm has signalled this process, it has signalled the ranks too.
+// JustStopped reports whether a stop arrived a moment ago, or arrives within the time of one event:
+// if Slurm has signalled this process, it has signalled the ranks too.
 func (m *Merged) JustStopped() bool {
 	late := time.NewTimer(oneEvent)
 	defer late.Stop()

@@ -11,20 +11,20 @@ import (
 	"github.com/golaunch/golaunch/agent"
 )
 
-// Node passes on what this process is told while another node leads the job. The first stop makes
-// the node leave in order, or give up joining. A later one ends the time that its ranks have to get
-// ready. A later one from the keyboard kills them.
+// Node passes on the signals of this process while another node leads the job. The first stop makes
+// the node leave in order, or give up joining. A later stop ends the time that its ranks have to
+// get ready. A later stop from the keyboard kills the ranks.
 type Node struct {
-	// Pass has the signals for the ranks, and Leave the reason to leave.
+	// Pass carries the signals for the ranks, and Leave the reason to leave.
 	Pass  chan syscall.Signal
 	Leave chan agent.Departure
 	// DrainTime is how long ranks have to get ready after a SIGTERM.
 	DrainTime time.Duration
-	// EndsJob says that every node's process gets the stop: it then ends the job.
+	// EndsJob says that the process of every node gets a stop. The stop then ends the job.
 	EndsJob bool
 	// HandOver, if set, is closed by a SIGHUP, which then is no stop.
 	HandOver chan struct{}
-	// OnJoin, if set, is called when the coordinator has taken this node in.
+	// OnJoin, if set, is called when the coordinator has admitted this node.
 	OnJoin func()
 	// Cancel ends the node without order.
 	Cancel context.CancelCauseFunc
@@ -66,12 +66,12 @@ func (n *Node) Depart(d agent.Departure) {
 	}
 }
 
-// Tell never waits: a stop must get past everything that was sent before it.
+// Tell never waits: a stop must overtake everything that was sent before.
 func (n *Node) Tell(s os.Signal) {
 	if sig, ok := s.(syscall.Signal); ok && ForRanks(sig) {
 		select {
 		case n.Pass <- sig:
-		default: // several are one, as for the kernel
+		default: // several count as one, as in the kernel
 		}
 		return
 	}
@@ -89,12 +89,12 @@ func (n *Node) Tell(s os.Signal) {
 	default:
 		select {
 		case n.Leave <- d:
-		default: // it leaves at once already
+		default: // the node already leaves at once
 		}
 	}
 }
 
-// Join notes that the coordinator has taken this node in.
+// Join notes that the coordinator has admitted this node.
 func (n *Node) Join() {
 	n.joined.Store(true)
 	if n.OnJoin != nil {
@@ -102,10 +102,10 @@ func (n *Node) Join() {
 	}
 }
 
-// Joined reports whether the coordinator has taken this node in.
+// Joined reports whether the coordinator has admitted this node.
 func (n *Node) Joined() bool { return n.joined.Load() }
 
-// Stopped reports whether a stop has come.
+// Stopped reports whether there was a stop.
 func (n *Node) Stopped() bool { return n.first.Load() != 0 }
 
 // Code is the exit code of a node that was told to stop; 0 if it was not.
@@ -119,8 +119,8 @@ func (n *Node) Code() int {
 	return 0
 }
 
-// During obeys signals before there is a node, until the caller calls stopped, which returns the
-// exit code of the first stop; 0 if none came. A stop calls cancel.
+// During obeys signals before there is a node, until the caller calls stopped. A stop calls cancel.
+// stopped returns the exit code of the first stop; 0 if there was none.
 func During(signals <-chan os.Signal, cancel context.CancelCauseFunc) (stopped func() int) {
 	n, done, ended := NewNode(cancel), make(chan struct{}), make(chan struct{})
 	go func() {

@@ -15,7 +15,7 @@ func ForRanks(s os.Signal) bool { return s == syscall.SIGUSR1 || s == syscall.SI
 // FromKeyboard reports whether a key of a terminal sends the signal.
 func FromKeyboard(s os.Signal) bool { return s == syscall.SIGINT || s == syscall.SIGQUIT }
 
-// stop is a signal that stops the job, although [ForRanks] has it.
+// stop is a signal that stops the job, although [ForRanks] is true for it.
 type stop struct{ by syscall.Signal }
 
 func (s stop) String() string { return s.by.String() }
@@ -23,7 +23,7 @@ func (s stop) String() string { return s.by.String() }
 // Signal makes it an [os.Signal].
 func (s stop) Signal() {}
 
-// Of is the signal itself; 0 if it is not one of the system's.
+// Of returns the signal of the system; 0 if s is not one.
 func Of(s os.Signal) syscall.Signal {
 	if stop, ok := s.(stop); ok {
 		return stop.by

@@ -1,7 +1,7 @@
 // Package simnode runs nodes of a simulated job, each in a process of its own on this machine.
 //
-// A socket pair connects each node to the coordinator. No other process can reach it, so it needs
-// neither a port nor a secret.
+// A socket pair connects each node to the coordinator. No other process can reach the pair, so it
+// needs neither a port nor a secret.
 package simnode
 
 import (
@@ -36,11 +36,11 @@ const (
 )
 
 const (
-	// MaxOrder bounds an order, in bytes: a command line has at most 2 MiB (execve(2)), and is
-	// longer as JSON.
+	// MaxOrder bounds an order, in bytes: a command line has at most 2 MiB (execve(2)), but more as
+	// JSON.
 	MaxOrder = 16 << 20
-	// endLimit is how long a node may take to end after its connection: it shows its ranks' last
-	// output for at most a minute.
+	// endLimit is how long a node may take to end after the end of its connection: it shows its
+	// ranks' last output for at most a minute.
 	endLimit = 90 * time.Second
 )
 
@@ -64,8 +64,8 @@ func New(n int) *Nodes {
 }
 
 // Run runs the process of one node until it ends: by itself after the job, or when its connection
-// breaks. An error says that it could not be started. If it fails later, that is a fault like any
-// machine's.
+// breaks. An error says that the process could not be started. A later failure is like that of any
+// machine.
 func (n *Nodes) Run(ctx context.Context, name string, order []byte) error {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -136,7 +136,7 @@ func socketPair() (net.Conn, *os.File, error) {
 	return conn, far, nil
 }
 
-// errGone ends a node: its socket pair cannot be made again.
+// errGone ends a node, since its socket pair cannot be made again.
 var errGone = errors.New("the process that runs the job is gone")
 
 // Accept reads this process's order, as JSON, and returns how it dials the coordinator. It calls
@@ -156,9 +156,9 @@ func Accept(order any, cancel context.CancelCauseFunc) (dial func(context.Contex
 	return dialOnce(conn.(*net.UnixConn), func() { cancel(errGone) }), nil
 }
 
-// dialOnce returns the only connection that there will ever be. A second call, because no answer
-// came, waits for the end of that one: a coordinator that is slow, or stopped for a while, is not
-// gone.
+// dialOnce returns the only connection that there will ever be. A second call, for want of an
+// answer, waits for the end of this connection: a coordinator that is slow, or stopped for a while,
+// is not gone.
 func dialOnce(conn *net.UnixConn, gone func()) func(context.Context) (net.Conn, error) {
 	only := &onlyConn{UnixConn: conn, ended: make(chan struct{})}
 	var used atomic.Bool
@@ -176,7 +176,7 @@ func dialOnce(conn *net.UnixConn, gone func()) func(context.Context) (net.Conn, 
 	}
 }
 
-// onlyConn knows when its other end is closed.
+// onlyConn notices when its other end is closed.
 type onlyConn struct {
 	*net.UnixConn
 	ended chan struct{}

@@ -21,7 +21,7 @@ import (
 const askLimit = 10 * time.Second
 
 // show returns scontrol's line of Key=value words about a job or node. A signal that Slurm sends to
-// all processes of a step ends scontrol too, which is then asked again.
+// all processes of a step ends scontrol too. show then runs it again.
 func show(ctx context.Context, what, name string) (facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -54,8 +54,8 @@ func (f facts) value(key string) string {
 	return ""
 }
 
-// GivesGPUs asks whether the job has GPUs. salloc does not tell that to what it runs on the user's
-// own machine.
+// GivesGPUs asks whether the job has GPUs. salloc does not tell this to a command that it runs on
+// the user's own machine.
 func GivesGPUs(ctx context.Context) (bool, error) {
 	f, err := showJob(ctx)
 	if err != nil {
@@ -81,8 +81,8 @@ func namesGPU(resources string) bool {
 }
 
 // GPUsPerTask returns how many GPUs the job holds if it requested them for each task
-// (--gpus-per-task, --ntasks-per-gpu): a step that does not ask for all of them gets those of its
-// own tasks alone. It returns 0 for any other job, and when the controller does not answer.
+// (--gpus-per-task, --ntasks-per-gpu): a step that does not ask for all GPUs gets only the GPUs of
+// its own tasks. It returns 0 for any other job, and when the controller does not answer.
 func GPUsPerTask(ctx context.Context) int {
 	f, _ := showJob(ctx)
 	return f.gpusPerTask()
@@ -116,7 +116,8 @@ func (f facts) gpusPerTask() (held int) {
 	return held
 }
 
-// NodeAddr is the controller's address for a node; empty if it has none but the name.
+// NodeAddr is the controller's address for a node; empty if the controller has only the node's
+// name.
 func NodeAddr(ctx context.Context, node string) string {
 	f, err := show(ctx, "node", node)
 	if addr := f.value("NodeAddr"); err == nil && addr != node {
@@ -132,16 +133,17 @@ type End struct {
 	Cancelled bool
 }
 
-// warningTime is how soon Slurm must end a job for a signal to be the warning of that (sbatch(1),
-// --signal). Even if it is not, ranks that save with so little time left do no harm.
+// warningTime is how soon Slurm must end a job for a signal to count as the warning of the end
+// (sbatch(1), --signal). If the signal is no warning, ranks that save with so little time left do
+// no harm.
 const warningTime = 10 * time.Minute
 
-// near reports whether a signal that came now is likely to be the warning of the end.
+// near reports whether a signal at this moment is likely to be the warning of the end.
 func (e End) near() bool { return time.Until(e.At) < warningTime }
 
 func (e End) String() string { return "Slurm ends the job at " + e.At.Format(time.TimeOnly) }
 
-// jobEnd asks the controller, since the end may have been changed after the job began. Without an
+// jobEnd asks the controller, since a user may have changed the end after the job began. Without an
 // answer it returns [EndFromEnv].
 func jobEnd() (e End, known bool) {
 	f, err := showJob(context.Background())

@@ -11,19 +11,19 @@ import (
 // Script is a batch script for sbatch that runs one command.
 type Script struct {
 	Name string
-	// MinNodes and MaxNodes include spares, and NoKill keeps the job when it loses one.
+	// MinNodes and MaxNodes include spares. NoKill keeps the job when it loses a node.
 	MinNodes, MaxNodes int
 	NoKill             bool
 	// Ranks is how many ranks, or GPUs if GPU is set, a node must have room for; 0 asks for
 	// nothing.
 	Ranks int
 	GPU   bool
-	// Options are sbatch's own and follow those above.
+	// Options are sbatch's own and follow the options above.
 	Options []string
 	Command []string
 }
 
-// Text is the script. It fails for an option that is none.
+// Text returns the script. It fails for an option that does not look like one.
 func (s Script) Text() (string, error) {
 	nodes := strconv.Itoa(s.MinNodes)
 	if s.MaxNodes > s.MinNodes {

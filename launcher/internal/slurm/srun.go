@@ -33,12 +33,12 @@ type Step struct {
 	Relay func(srun *exec.Cmd) (*errgroup.Group, error)
 }
 
-// endLimit is how long agents may take to end after the job: they show the last output of their
-// ranks.
+// endLimit is how long agents may take to end after the job, since they show the last output of
+// their ranks.
 const endLimit = 90 * time.Second
 
-// Run starts golaunch, a path, as the agent of each node, with its enlistment, and waits for their
-// end. The end of ctx is that of the job.
+// Run starts golaunch, a path, as the agent of each node, with its enlistment, and waits for the
+// agents to end. ctx ends when the job ends.
 func (s Step) Run(ctx context.Context, golaunch string, enlistment []byte) error {
 	cmd := exec.CommandContext(ctx, "srun", append(s.flags(), golaunch, internalverbs.Node)...)
 	cmd.Env, cmd.Stdin = slices.DeleteFunc(helper.Env(), narrows), bytes.NewReader(enlistment)
@@ -87,8 +87,8 @@ func (s Step) flags() []string {
 	return append(flags, "--nodes="+strconv.Itoa(s.Nodes), "--ntasks="+strconv.Itoa(s.Nodes))
 }
 
-// narrows reports whether a variable, which sbatch or salloc sets for the steps of a job, would
-// leave a task less than its whole node.
+// narrows reports whether a variable would leave a task less than its whole node. sbatch and salloc
+// set such variables for the steps of a job.
 func narrows(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
 	return slices.Contains([]string{

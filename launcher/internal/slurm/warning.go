@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// OnSignal has the ranks get ready for the end of the job if the signal, which goes to the ranks,
-// is Slurm's warning of it. It returns at once and calls stop later.
+// OnSignal makes the ranks get ready for the end of the job if a signal for the ranks is Slurm's
+// warning of that end. It returns at once and calls stop later.
 func OnSignal(s syscall.Signal, say func(string), stop func(job.Cancel)) {
 	go func() {
 		end, known := jobEnd()
@@ -27,8 +27,8 @@ func OnSignal(s syscall.Signal, say func(string), stop func(job.Cancel)) {
 	}()
 }
 
-// OnTerm finds out whether the SIGTERM behind ev means that Slurm takes the nodes, and notes that
-// in ev. Unless the environment tells, the answer comes later, through stop.
+// OnTerm finds out whether the SIGTERM behind ev means that Slurm takes the nodes, and notes it in
+// ev. If the environment does not tell, the answer follows later, through stop.
 func OnTerm(ev *job.Cancel, stop func(job.Cancel)) {
 	within := max(ev.Within, time.Second)
 	if end, known := EndFromEnv(); known && time.Until(end.At) < time.Minute {

@@ -23,22 +23,23 @@ type Notice struct {
 var Clouds = []string{"aws", "gcp", "azure"}
 
 const (
-	// every is how often to ask a cloud that cannot wait for a change; AWS recommends it.
+	// every is how often to ask a cloud whose requests cannot wait for a change. AWS recommends
+	// this interval.
 	every = 5 * time.Second
-	// answerLimit bounds a question, and changeLimit one that waits for a change.
+	// answerLimit bounds a question, and changeLimit a question that waits for a change.
 	answerLimit = 2 * time.Second
 	changeLimit = 10 * time.Minute
 	// maxAnswer bounds an answer in bytes.
 	maxAnswer = 64 << 10
-	// gcpTime is what Google leaves a machine.
+	// gcpTime is the time that Google leaves a machine after its notice.
 	gcpTime = 30 * time.Second
 )
 
 // margin is how long before the end of a machine its ranks are stopped.
 const margin = 15 * time.Second
 
-// OnNotice calls leave once, when the cloud says that it takes this machine back, with the time
-// that the ranks have to get ready. It returns at once, and does nothing for an empty cloud.
+// OnNotice calls leave once, when the cloud says that it takes this machine back. leave gets the
+// time that the ranks have to get ready. It returns at once, and does nothing for an empty cloud.
 // trouble gets the reason why the cloud cannot be asked, when it changes.
 func OnNotice(ctx context.Context, cloud string, trouble func(error), leave func(why string, within time.Duration)) {
 	if cloud == "" {
@@ -54,8 +55,8 @@ func OnNotice(ctx context.Context, cloud string, trouble func(error), leave func
 	}()
 }
 
-// Watch returns when the cloud says that it takes the machine back, or ctx ends. It asks a cloud
-// that does not answer again.
+// Watch returns when the cloud says that it takes the machine back, or ctx ends. If the cloud does
+// not answer, it asks again.
 func Watch(ctx context.Context, cloud string, trouble func(error)) (Notice, error) {
 	m := machine{base: "http://169.254.169.254", client: &http.Client{}}
 	ask := map[string]func(context.Context) (Notice, error){"aws": m.aws, "gcp": m.gcp, "azure": m.azure}[cloud]
@@ -91,7 +92,7 @@ func watch(ctx context.Context, ask func(context.Context) (Notice, error), troub
 type machine struct {
 	base   string
 	client *http.Client
-	// token is AWS's.
+	// token is AWS's token for the metadata service.
 	token string
 }
 
@@ -124,8 +125,8 @@ func (m *machine) get(ctx context.Context, method, path string, limit time.Durat
 	return text, nil
 }
 
-// aws asks for an interruption notice, which comes two minutes before the end (Amazon EC2 User
-// Guide, "Spot Instance interruption notices"), by the second version of the metadata service.
+// aws asks the second version of the metadata service for an interruption notice. AWS gives it two
+// minutes before the end (Amazon EC2 User Guide, "Spot Instance interruption notices").
 func (m *machine) aws(ctx context.Context) (Notice, error) {
 	if m.token == "" {
 		token, err := m.get(ctx, http.MethodPut, "/latest/api/token", answerLimit, "X-aws-ec2-metadata-token-ttl-seconds", "21600")

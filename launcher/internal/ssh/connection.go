@@ -23,8 +23,8 @@ type connection struct {
 	cmd  *exec.Cmd
 	// line is the command that the host's login shell runs.
 	line string
-	// greeted says that the agent lives: from then on it ends by itself. Before that, all output is
-	// ssh's, the server's or the login shell's.
+	// greeted says that the agent runs: from then on it ends by itself. Before the greeting, all
+	// output is ssh's, the server's or the login shell's.
 	greeted atomic.Bool
 	// late says that the agent did not greet within startLimit.
 	late atomic.Bool
@@ -32,14 +32,14 @@ type connection struct {
 	before [2]string
 }
 
-// run gives the agent its order and shows its output. It calls up when the agent lives.
+// run gives the agent its order and shows its output. It calls up when the agent runs.
 func (c *connection) run(order []byte, show Relay, up func()) error {
 	stdin, err := c.cmd.StdinPipe()
 	if err != nil {
 		return err
 	}
-	// A group of its own, with what ssh starts to reach the host: a ^C on the terminal is for the
-	// coordinator.
+	// ssh has its own process group, with the programs that it starts to reach the host: a ^C on
+	// the terminal is for the coordinator.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	kill := func() { _ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) }
 	c.cmd.Cancel = func() error {
@@ -70,7 +70,8 @@ func (c *connection) run(order []byte, show Relay, up func()) error {
 	return errors.Join(c.failure(c.cmd.Wait()), shown)
 }
 
-// relay shows the agent's output, which has prefixes already, and keeps what came before it.
+// relay shows the agent's output, which has prefixes already, and keeps the output before the
+// greeting.
 func (c *connection) relay(show Relay, up func()) (*errgroup.Group, error) {
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
@@ -101,8 +102,8 @@ func (c *connection) relay(show Relay, up func()) (*errgroup.Group, error) {
 // greeting is the first line that an agent prints.
 const greeting = "golaunch: this node is up"
 
-// Greet tells the process that started this one by ssh that the agent lives, and where its output
-// begins.
+// Greet tells the process that started this one by ssh that the agent runs, and where the agent's
+// output begins.
 func Greet() {
 	fmt.Fprintln(os.Stdout, greeting)
 	fmt.Fprintln(os.Stderr, greeting)
@@ -126,7 +127,7 @@ func readGreeting(r *bufio.Reader) (before string, greeted bool) {
 	}
 }
 
-// printable drops what a server could do to a terminal beyond text.
+// printable drops characters with which a server could do more to a terminal than print text.
 func printable(r rune) rune {
 	if !unicode.IsPrint(r) {
 		return -1

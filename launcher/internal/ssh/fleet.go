@@ -18,30 +18,30 @@ import (
 )
 
 const (
-	// fanOut is how many connections are made at once: each is a process that computes keys. A
-	// server gets only one of them.
+	// fanOut is how many connections are made at once: each is a process that computes keys. Each
+	// server gets only one connection.
 	fanOut = 64
 	// startLimit is how long ssh may take to start an agent, unless ssh_config gives it less
 	// (ConnectTimeout).
 	startLimit = time.Minute
-	// hangUpAfter is how long an agent may take to hear of the job's end from the coordinator. An
-	// agent that has not joined never does.
+	// hangUpAfter is how long an agent may take to learn of the job's end from the coordinator. An
+	// agent that has not joined never learns of it.
 	hangUpAfter = 2 * time.Second
-	// endLimit is how long an agent may take to end after that: it shows the last output of its
-	// ranks.
+	// endLimit is how long an agent may take to end after hangUpAfter, since it shows the last
+	// output of its ranks.
 	endLimit = 90 * time.Second
-	// aliveCount is how many questions a server may leave without an answer; ssh_config(5) has the
-	// same.
+	// aliveCount is how many questions a server may leave without an answer. The default of
+	// ssh_config(5) is the same.
 	aliveCount = 3
 )
 
 // JoinLimit is how long an agent may take to join the coordinator, which listens already.
 const JoinLimit = startLimit
 
-// ErrNoAgent says that a host has no agent: the coordinator has not heard of it.
+// ErrNoAgent says that a host has no agent: none has joined the coordinator.
 var ErrNoAgent = errors.New("no agent")
 
-// errTooFew says that a job has too few agents left. Those that ended did so as they should.
+// errTooFew says that a job has too few agents left, although the others ended in order.
 var errTooFew = errors.New("too few hosts are left")
 
 // Relay shows the output of an agent.
@@ -54,17 +54,17 @@ type Fleet struct {
 	Order func(host int) ([]byte, error)
 	// Need is how many hosts the job needs.
 	Need int
-	// Dir is where an agent runs, and Golaunch the program that it is.
+	// Dir is the directory in which an agent runs, and Golaunch the path of its program.
 	Dir, Golaunch string
-	// Lease is after how much silence a connection is over, as for the coordinator.
+	// Lease is after how much silence a connection counts as lost, as for the coordinator.
 	Lease time.Duration
 	Show  Relay
 	Warn  func(error)
 }
 
-// Run starts the agents and returns when they have ended, or when those that are left cannot hold
-// the job: no other node will ever come. Its error means nothing once ctx has ended. wait returns
-// when all ssh processes have ended.
+// Run starts the agents and returns when they have ended, or when too few are left for the job,
+// since no other node will ever join. Its error means nothing once ctx has ended. wait returns when
+// all ssh processes have ended.
 func (f *Fleet) Run(ctx context.Context) (wait func(), err error) {
 	var running sync.WaitGroup
 	ended := make(chan error, len(f.Hosts))
@@ -87,8 +87,7 @@ func (f *Fleet) Run(ctx context.Context) (wait func(), err error) {
 	return running.Wait, nil
 }
 
-// start runs the agent of a host to its end. Only as many connections are made at once as slots has
-// room for.
+// start runs the agent of a host to its end. slots bounds how many connections are made at once.
 func (f *Fleet) start(ctx context.Context, i int, slots chan struct{}) error {
 	select {
 	case slots <- struct{}{}:
@@ -109,9 +108,10 @@ func (f *Fleet) start(ctx context.Context, i int, slots chan struct{}) error {
 	return c.run(order, f.Show, up)
 }
 
-// Options leave to ssh_config(5) how a host is reached. They rule out questions, which a person could
-// not answer for many hosts at once, and what would outlive this ssh or disturb its streams. A server
-// that is silent for aliveCount times every is lost.
+// Options are ssh's options. They leave to ssh_config(5) how to reach a host. They rule out
+// questions, which a person could not answer for many hosts at once, and everything that would
+// outlive this ssh or disturb its streams. A server that is silent for aliveCount times every
+// counts as lost.
 func Options(every time.Duration) []string {
 	return []string{
 		"-T", "-x", "-oBatchMode=yes", "-oControlMaster=no", "-oClearAllForwardings=yes", "-oPermitLocalCommand=no", "-oRemoteCommand=none",

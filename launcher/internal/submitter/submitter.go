@@ -11,15 +11,15 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
-// Policy is an agent's.
+// Policy is the policy of an agent.
 type Policy struct {
-	// AsSubmitter has the ranks of each job run as the user who submitted it.
+	// AsSubmitter makes the ranks of each job run as the user who submitted it.
 	AsSubmitter bool
 	// AllowRoot lets that user, or the agent, be root.
 	AllowRoot bool
 }
 
-// Check refuses an agent whose ranks would run as a user that its owner cannot want.
+// Check refuses an agent whose ranks would run as a user that the agent's owner cannot want.
 func (p Policy) Check() error {
 	switch root := os.Geteuid() == 0; {
 	case p.AsSubmitter && !root:

@@ -20,18 +20,19 @@ import (
 // none is a path that writes no line.
 const none = "none"
 
-// podLog is the default of a container's terminationMessagePath. The kubelet takes 4096 bytes of it
+// podLog is the default of a container's terminationMessagePath. The kubelet reads 4096 bytes of
+// this file
 // (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/).
 const podLog = "/dev/termination-log"
 
-// maxCause bounds a cause, in bytes: quoted, each takes at most four, and the line stays below
+// maxCause bounds a cause, in bytes: a quoted byte takes at most four, and the line must stay below
 // 4096.
 const maxCause = 900
 
-// Message is how a job ended for this process.
+// Message says how a job ended for this process.
 type Message struct {
 	Result report.Result
-	// Err is golaunch's own error. Joined says that this node was in the job before that.
+	// Err is golaunch's own error. Joined says that this node was in the job before the error.
 	Err    error
 	Joined bool
 	// Node is this node; empty for the host name.
@@ -39,7 +40,7 @@ type Message struct {
 	MaxRestarts int
 }
 
-// Write writes the line to a file. In a pod, the default is podLog if that exists.
+// Write writes the line to a file. In a pod, the default is podLog if that file exists.
 func (m Message) Write(path string) error {
 	switch {
 	case path == none, path == "" && !pod.Inside():
@@ -64,7 +65,7 @@ func (m Message) line() string {
 		cause = strings.TrimPrefix(m.Err.Error(), usage.Kind().Error()+": ")
 	}
 	if node == "" {
-		node, _ = address.MachineName() // without one, the job has failed of that
+		node, _ = address.MachineName() // if it fails, the job failed for the same reason
 	}
 	if f := r.Cause; f != nil {
 		node, cause = f.Node, f.Why
@@ -81,7 +82,8 @@ func (m Message) line() string {
 		outcome, r.Code, node, where, r.Restarts, m.MaxRestarts, cause)
 }
 
-// outcome is how a job ended, in one word. left says that this node lost the job, which may go on.
+// outcome is how a job ended, in one word. left says that this node lost the job, which may still
+// run.
 func outcome(r report.Result, left bool) string {
 	lost := r.Cause != nil && r.Cause.Verdict.Cause == verdict.NodeLost.Cause
 	stopped := r.Ending == "" && r.Code > 128 // this process, which knows of no ending

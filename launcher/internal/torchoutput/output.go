@@ -97,7 +97,7 @@ func (t *Output) prefix(s agent.Speaker, role string) string {
 	})
 }
 
-// hostname is this machine's name, or the node's if it has none.
+// hostname is this machine's name, or the node's if the machine has none.
 func hostname(node string) string {
 	if name, err := os.Hostname(); err == nil {
 		return name
@@ -105,8 +105,8 @@ func hostname(node string) string {
 	return node
 }
 
-// WriteErrorFile writes the error file of the rank that failed first, of those in a directory, to the
-// one of torchrun's caller.
+// WriteErrorFile copies the error file of the rank that failed first, from the job's directory, to
+// the error file of torchrun's caller.
 func (t *Output) WriteErrorFile(dir *logs.Dir, cause *report.Failure) error {
 	if t == nil || t.ErrorFile == "" || cause == nil || cause.Rank < 0 || dir == nil {
 		return nil

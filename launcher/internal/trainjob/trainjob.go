@@ -2,7 +2,7 @@
 // it.
 //
 // The controller gives each container an address, a certificate and a token (KEP-2779 of
-// kubeflow/trainer, TrainJobStatus), where the feature is on. The address knows the job.
+// kubeflow/trainer, TrainJobStatus), where the feature is on. The address names the job.
 package trainjob
 
 import (
@@ -34,8 +34,8 @@ type Status struct {
 	client     *http.Client
 }
 
-// Here is this process's Status by its environment; nil if there is none. An error says what is
-// wrong with it.
+// Here returns this process's Status by its environment; nil if there is none. An error says what
+// is wrong with the environment.
 func Here(getenv func(string) string) (*Status, error) {
 	url, ca, token := getenv("KUBEFLOW_TRAINER_SERVER_URL"), getenv("KUBEFLOW_TRAINER_SERVER_CA_CERT"), getenv("KUBEFLOW_TRAINER_SERVER_TOKEN")
 	if url == "" {
@@ -55,7 +55,7 @@ func Here(getenv func(string) string) (*Status, error) {
 
 // Progress is what the Trainer gets. Negative values are unknown.
 type Progress struct {
-	// Percent is of the whole, 0 to 100.
+	// Percent is the finished part, 0 to 100.
 	Percent   int
 	Remaining time.Duration
 	At        time.Time

@@ -8,10 +8,10 @@ import (
 
 var kind = errors.New("bad job")
 
-// Kind is what errors.Is finds in all these errors.
+// Kind returns the error that errors.Is finds in all these errors.
 func Kind() error { return kind }
 
-// Errorf is such an error.
+// Errorf returns such an error.
 func Errorf(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{kind}, args...)...)
 }
