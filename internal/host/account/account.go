@@ -26,7 +26,7 @@ type User struct {
 const limit = 5 * time.Second
 
 // Find looks up a uid and all groups of the user with getent(1) and id(1), which know users of
-// LDAP, SSSD and the like. A program without cgo, as golaunch's may be, sees only those in
+// LDAP, SSSD and the like. A program without cgo, as golaunch may be, sees only the users in
 // /etc/passwd (os/user).
 func Find(ctx context.Context, uid uint32) (User, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -85,7 +85,7 @@ func Home() (string, error) {
 	return u.Home, err
 }
 
-// parse reads a line of passwd(5), which must be that of the uid.
+// parse reads a line of passwd(5), which must be the line of the uid.
 func parse(line string, uid uint32) (User, error) {
 	f := strings.Split(strings.TrimSuffix(line, "\n"), ":")
 	if len(f) != 7 || f[0] == "" || strings.Contains(line, "\x00") || strings.Count(line, "\n") > 1 {
@@ -118,7 +118,7 @@ func run(ctx context.Context, program string, args ...string) (string, error) {
 }
 
 // Environ turns this process's environment into another user's: without variables of the session
-// and the home, and with those that login(1) sets.
+// and the home, and with the variables that login(1) sets.
 func (u User) Environ(env []string) []string {
 	mine := slices.DeleteFunc(slices.Clone(env), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")

@@ -11,15 +11,15 @@ import "github.com/golaunch/golaunch/internal/host/topology"
 type Policy string
 
 const (
-	// Auto is the narrowest of NUMA and Socket that leaves no CPU unused and gives ranks with GPUs
-	// equal shares; otherwise it binds nothing. It also binds nothing if golaunch was started with
-	// a memory policy, as by numactl.
+	// Auto is NUMA or Socket: the narrowest of the two that leaves no CPU unused and gives ranks
+	// with GPUs equal shares. If neither does, it binds nothing. It also binds nothing if golaunch
+	// was started with a memory policy, as by numactl.
 	Auto Policy = "auto"
 	// None, like the empty Policy, binds nothing: a rank runs wherever golaunch may.
 	None Policy = "none"
 	// NUMA gives a rank all CPUs of the NUMA node near its GPU; torchrun --numa-binding node.
 	NUMA Policy = "numa"
-	// Socket gives it all CPUs of that node's socket; torchrun --numa-binding socket.
+	// Socket gives a rank all CPUs of that node's socket; torchrun --numa-binding socket.
 	Socket Policy = "socket"
 	// Cache divides the level 3 caches of that node among its ranks, with all their cores. torchrun
 	// --numa-binding core-complex gives each rank a single cache.
@@ -58,12 +58,12 @@ type Rank struct {
 
 // Binding is where a rank runs.
 type Binding struct {
-	// CPUs are those it may run on; empty means all that golaunch may use.
+	// CPUs are the CPUs that the rank may run on; empty means all that golaunch may use.
 	CPUs topology.Set
-	// Memory is the NUMA node whose memory it prefers. topology.Unknown leaves that to the kernel,
-	// which takes the nearest.
+	// Memory is the NUMA node whose memory the rank prefers. topology.Unknown leaves the choice to
+	// the kernel, which takes the nearest node.
 	Memory int
-	// Cores is how many it has for itself; 0 if it shares them or is not bound.
+	// Cores is how many cores the rank has for itself; 0 if it shares them or is not bound.
 	Cores int
 	Why   string
 }

@@ -22,7 +22,7 @@ type plan struct {
 type domain struct {
 	cpus topology.Set
 	name string
-	// memory is the NUMA node that has all of its CPUs, if that has memory.
+	// memory is the NUMA node that has all of the domain's CPUs, if that node has memory.
 	memory int
 }
 
@@ -50,8 +50,8 @@ func (pl *plan) add(cpus topology.Set, name string, number int) {
 	}
 }
 
-// memory is the node to prefer. For CPUs of several nodes the kernel does better: it uses the
-// memory of the node on which a thread runs.
+// memory is the node to prefer. For CPUs of several nodes it is unknown, since the kernel does
+// better: it uses the memory of the node on which a thread runs.
 func (pl *plan) memory(cpus topology.Set) int {
 	for i := range pl.topology.Nodes {
 		n := &pl.topology.Nodes[i]
@@ -66,8 +66,8 @@ func (pl *plan) warn(code, format string, args ...any) {
 	pl.warnings = append(pl.warnings, Warning{Code: code, Text: fmt.Sprintf(format, args...)})
 }
 
-// settle finds each rank's domain, the one near its GPU. It deals the other ranks out evenly,
-// neighbours together.
+// settle finds each rank's domain: the domain near its GPU. It deals ranks without such a domain
+// out evenly, neighbours together.
 func (pl *plan) settle() {
 	pl.home, pl.lodgers = make([]int, len(pl.ranks)), make([][]int, len(pl.domains))
 	var homeless []int
@@ -106,7 +106,7 @@ func (pl *plan) near(r Rank) int {
 	return slices.IndexFunc(pl.domains, func(d domain) bool { return d.cpus.Has(cpu) })
 }
 
-// even reports whether every domain has ranks, and none has many more than another.
+// even reports whether every domain has ranks, and no domain has many more than another.
 func (pl *plan) even() bool {
 	fewest, most := len(pl.ranks), 0
 	for _, l := range pl.lodgers {
@@ -151,8 +151,8 @@ func (pl *plan) shares() []Binding {
 	return out
 }
 
-// deal divides the groups of a domain among its ranks, neighbours together, so that their numbers
-// differ by at most one. Ranks share groups if there are more ranks.
+// deal divides the groups of a domain among its ranks, neighbours together, so that the ranks'
+// numbers of groups differ by at most one. Ranks share groups if there are fewer groups than ranks.
 func (pl *plan) deal(d *domain, ranks []int, level topology.Level, out []Binding) {
 	if len(ranks) == 0 {
 		return
@@ -179,7 +179,8 @@ func (pl *plan) deal(d *domain, ranks []int, level topology.Level, out []Binding
 	}
 }
 
-// within are the usable parts of a level's groups in a domain. CPUs in no group form one each.
+// within returns the usable parts of a level's groups in a domain. Each CPU in no group forms a
+// group.
 func (pl *plan) within(d *domain, level topology.Level) []topology.Set {
 	parts := make([]topology.Set, 0, len(pl.topology.Groups[level]))
 	rest := d.cpus

@@ -12,14 +12,14 @@ import (
 	"github.com/golaunch/golaunch/internal/host/helper"
 )
 
-// meterName is the argv[0] of a meter's child, which ends with its standard input.
+// meterName is the argv[0] of a meter's child. The child ends when its standard input ends.
 const meterName = "gpumeter"
 
-// answer is a line that the child prints: one when it has opened the driver, then one for each line
-// that it reads.
+// answer is a line that the child prints: one answer when it has opened the driver, then one for
+// each line that it reads.
 type answer struct {
 	Readings []line
-	// Why says that there is no device, and Err that the driver has failed. Either ends the child.
+	// Why says why there is no device, and Err how the driver has failed. Either ends the child.
 	Why, Err string
 }
 
@@ -44,8 +44,9 @@ func init() {
 	os.Exit(1)
 }
 
-// listen passes on one question at a time and ends this process group when there will be no more.
-// The parent may have been killed, and a hanging driver must not keep the child from noticing.
+// listen passes on one question at a time and ends this process group when there will be no more
+// questions. The parent may have been killed, and a hanging driver must not keep the child from
+// noticing that.
 func listen(questions chan<- struct{}) {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		questions <- struct{}{}

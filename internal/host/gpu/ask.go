@@ -12,8 +12,8 @@ import (
 var errDied = errors.New("GPU meter died")
 
 // ask asks one question. The error may be that of ctx. After an error the caller must kill the
-// child, unless it still opens the driver: its late answer would be taken for that to another
-// question.
+// child, unless it is still opening the driver: its late answer would pass for the answer to
+// another question.
 func (t *meterChild) ask(ctx context.Context) (answer, error) {
 	if !t.opened {
 		if a, err := t.next(ctx); err != nil || a.Why != "" {

@@ -2,9 +2,9 @@
 //
 // NVML runs in a child process with a deadline, because a wedged driver puts its caller into an
 // uninterruptible sleep and a broken one crashes it. The child is this same executable, started as
-// a helper (internal/host/helper): either a probe that prints the GPUs and exits, or that of a
-// [Meter], which answers until it is closed, because opening NVML costs more than many readings.
-// Importing the package touches no driver.
+// a helper (internal/host/helper). It is either a probe, which prints the GPUs and exits, or the
+// child of a [Meter], which answers until the meter is closed, because opening NVML costs more than
+// many readings. Importing the package touches no driver.
 //
 // Builds with cgo use go-nvml. They bind NVML's symbols lazily, so they do not start under
 // LD_BIND_NOW=1. Builds with CGO_ENABLED=0 load NVML through purego and do start.
@@ -22,8 +22,8 @@ import (
 
 // Device is a GPU, or one MIG instance of a GPU.
 type Device struct {
-	// Index is the place in PCI bus order (CUDA_DEVICE_ORDER=PCI_BUS_ID), from 0. With MIG it
-	// counts instances, which CUDA does not: make an instance visible by its UUID.
+	// Index is the place in PCI bus order (CUDA_DEVICE_ORDER=PCI_BUS_ID), from 0. Unlike CUDA's
+	// index, it counts MIG instances: make an instance visible by its UUID.
 	Index int
 	// UUID is the driver's name for the device, "GPU-..." or "MIG-...".
 	UUID string
@@ -65,7 +65,7 @@ func Survey(ctx context.Context) (devices []Device, why string, err error) {
 	return r.Devices, r.Why, err
 }
 
-// Visible are the devices that CUDA_VISIBLE_DEVICES leaves, or why it leaves none.
+// Visible returns the devices that CUDA_VISIBLE_DEVICES leaves, or why it leaves none.
 func Visible(all []Device) (devices []Device, why string) {
 	value, set := os.LookupEnv("CUDA_VISIBLE_DEVICES")
 	if !set || len(all) == 0 {

@@ -5,23 +5,23 @@ import (
 	"fmt"
 )
 
-// Health is what is wrong with a GPU as far as its driver tells. Unknown values are those of a
+// Health is what is wrong with a GPU, as far as its driver tells. Unknown values are those of a
 // healthy GPU, so the zero Health is healthy. A MIG instance has the health of its GPU.
 type Health struct {
 	// Uncorrected counts uncorrected ECC errors since the driver was loaded.
 	Uncorrected uint64
-	// RemapPending says that the next reset remaps a row of memory, RemapFailed that no spare row
-	// was left.
+	// RemapPending says that the next reset remaps a row of memory. RemapFailed says that no spare
+	// row was left.
 	RemapPending, RemapFailed bool
 	// Recovery is what the driver demands before the GPU is used again, such as "GPU reset"; empty
-	// for nothing. Drivers before R570 do not tell.
+	// if it demands nothing. Drivers before R570 do not tell.
 	Recovery string
 	// Throttled are the reasons for reduced clocks that are faults: heat and power supply.
 	Throttled []string
-	// Lanes and MaxLanes are the PCIe lanes in use, and those that GPU and slot support; 0 without
-	// PCIe.
+	// Lanes is the number of PCIe lanes in use, and MaxLanes the number that GPU and slot support;
+	// 0 without PCIe.
 	Lanes, MaxLanes int
-	// Links is the number of its NVLinks, DownLinks that of inactive ones.
+	// Links is the number of the GPU's NVLinks, and DownLinks the number of inactive ones.
 	Links     int
 	DownLinks []int
 	// Fabric says why the GPU has not joined its NVSwitch fabric; empty if it has, or if there is

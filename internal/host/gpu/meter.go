@@ -13,11 +13,11 @@ import (
 // with this process in any case. GPUs cannot be reset while the child runs; [Meter.Close] ends it.
 // A Meter may be used by several goroutines.
 type Meter struct {
-	// turn is held by the owner of the fields that follow.
+	// turn is held by the goroutine that uses the fields after it.
 	turn  chan struct{}
 	child *meterChild
 	rest  rest
-	// now is a clock for the pauses.
+	// now is the clock for the pauses.
 	now func() time.Time
 	// life ends with Close.
 	life context.Context
@@ -35,10 +35,10 @@ var errClosed = errors.New("the GPU meter is closed")
 // Read reads all GPUs in the driver's order, except those of other jobs and lost ones. It ends with
 // ctx, and within 10 s.
 //
-// The first Read starts the child, as does one after it died or did not answer. A driver that opens
-// more slowly than ctx allows still gets 10 s, and a later Read uses it. After 5 failures in a row
-// Read returns the last error at once and tries again only once a minute. Without a driver or a GPU
-// it returns no readings and no error for a minute.
+// The first Read starts the child, as does a Read after the child died or did not answer. A driver
+// that opens more slowly than ctx allows still gets 10 s, and a later Read uses it. After 5
+// failures in a row Read returns the last error at once and tries again only once a minute. Without
+// a driver or a GPU it returns no readings and no error for a minute.
 func (m *Meter) Read(ctx context.Context) ([]Reading, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -82,7 +82,7 @@ func (m *Meter) take(ctx context.Context) error {
 	return nil
 }
 
-// ask asks the child. If one that has answered before was killed since, it asks a new one.
+// ask asks the child. If a child that has answered before was killed since, it asks a new child.
 func (m *Meter) ask(ctx context.Context) (a answer, err error) {
 	veteran := m.child != nil && m.child.opened
 	for {
@@ -96,8 +96,8 @@ func (m *Meter) ask(ctx context.Context) (a answer, err error) {
 	}
 }
 
-// ready ensures that there is a child to ask. There is never more than one: if one cannot be
-// killed, another would hang too.
+// ready ensures that there is a child to ask. There is never more than one child: if a child cannot
+// be killed, another would hang too.
 func (m *Meter) ready(ctx context.Context) (err error) {
 	if m.child != nil && m.child.able() {
 		return nil
@@ -111,7 +111,7 @@ func (m *Meter) ready(ctx context.Context) (err error) {
 	return err
 }
 
-// failed handles an error of ask, which took that long, and describes it.
+// failed handles and describes an error of ask, which lasted for took.
 func (m *Meter) failed(ctx context.Context, err error, took time.Duration) error {
 	late := errors.Is(err, ctx.Err())
 	if late && m.life.Err() == nil && m.child.opening() {
@@ -131,7 +131,7 @@ func (m *Meter) failed(ctx context.Context, err error, took time.Duration) error
 	return err
 }
 
-// givenUp is why a Read ended through no fault of the driver.
+// givenUp returns why a Read ended through no fault of the driver.
 func (m *Meter) givenUp(ctx context.Context) error {
 	if m.life.Err() != nil {
 		return errClosed

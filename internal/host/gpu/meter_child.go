@@ -14,25 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// meterChild is the child of a meter. It belongs to the holder of the meter's turn, apart from its two
-// goroutines.
+// meterChild is the child of a meter. Only the holder of the meter's turn uses it, apart from its
+// two goroutines.
 type meterChild struct {
 	cmd     *exec.Cmd
 	stdin   io.Writer
 	started time.Time
 	// opened says that the driver has been opened, and doomed that the child has been killed.
 	opened, doomed bool
-	// lines are what it prints; closed at the end, or when a line is too long, as flooded then
-	// says.
+	// lines has the lines that the child prints. It is closed at the end, or when a line is too
+	// long; flooded then says so.
 	lines      chan []byte
 	flooded    bool
 	complaints *bounded
-	// gone is closed when the child has been reaped, and its helpers killed.
+	// gone is closed when the child has been reaped and its helpers have been killed.
 	gone chan struct{}
 }
 
 func newMeterChild() (*meterChild, error) {
-	// Its life is not bound to a context: it ends with its standard input.
+	// No context ends the child: it ends with its standard input.
 	cmd, err := command(context.Background(), meterName)
 	if err != nil {
 		return nil, err
@@ -76,8 +76,8 @@ func (t *meterChild) hear(stdout io.Reader) {
 	t.flooded = errors.Is(in.Err(), bufio.ErrTooLong)
 }
 
-// watch buries the child. Its process group is killed before it is reaped: until then the number is
-// its own.
+// watch reaps the child. It kills the child's process group first: until the child is reaped, the
+// number is the group's own.
 func (t *meterChild) watch() {
 	pid := t.cmd.Process.Pid
 	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
@@ -102,8 +102,7 @@ func (t *meterChild) kill() {
 	_ = t.cmd.Process.Kill()
 }
 
-// end waits until a child that was killed is gone, which one in an uninterruptible sleep may never
-// be.
+// end waits until a killed child is gone. A child in an uninterruptible sleep may never be gone.
 func (t *meterChild) end(ctx context.Context) error {
 	t.kill()
 	select {

@@ -17,7 +17,8 @@ const (
 	// patience is how long a driver may take if the caller sets no deadline: eight GPUs without
 	// persistence mode take seconds.
 	patience = 10 * time.Second
-	// farewell is how long a killed probe may take to die; one that hangs in the driver may never.
+	// farewell is how long a killed probe may take to die. A probe that hangs in the driver may
+	// never die.
 	farewell = time.Second
 	// maxReport and maxComplaint bound a probe's output in bytes: 128 devices with 100 holders each
 	// take 100 kB.
@@ -58,8 +59,7 @@ func probe(ctx context.Context) (report, error) {
 	return parse(stdout.data)
 }
 
-// command is a child in a process group of its own, so that helpers of the driver are killed with
-// it.
+// command starts a child in its own process group, so that a kill includes the driver's helpers.
 func command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
 	cmd, err := spawn.Command(ctx, name)
 	if err != nil {
@@ -73,8 +73,8 @@ func command(ctx context.Context, name string, args ...string) (*exec.Cmd, error
 }
 
 // await returns how the probe ended. If ctx ends first, it kills the probe; dead says whether the
-// probe then ended. One in an uninterruptible sleep does not, and stays with the goroutine that
-// waits for it.
+// probe then ended. A probe in an uninterruptible sleep does not end: the goroutine that waits for
+// it stays.
 func await(ctx context.Context, exited <-chan error) (dead bool, err error) {
 	select {
 	case err := <-exited:
@@ -89,7 +89,7 @@ func await(ctx context.Context, exited <-chan error) (dead bool, err error) {
 	}
 }
 
-// givenUp is why the probe was killed, and whether it still exists.
+// givenUp says why the probe was killed, and whether it still exists.
 func givenUp(ctx context.Context, limit time.Duration, dead bool, pid int) error {
 	lingers := ""
 	if !dead {
@@ -131,8 +131,8 @@ func firstLine(text []byte) string {
 	return ": " + line
 }
 
-// bounded keeps the first max bytes that are written to it, and calls full at the first that it
-// drops.
+// bounded keeps the first max bytes that are written to it, and calls full when it first drops a
+// byte.
 type bounded struct {
 	max  int
 	data []byte

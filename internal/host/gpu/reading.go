@@ -7,15 +7,15 @@ import (
 	"slices"
 )
 
-// Reading is what a device does now. If unknown, Use is NaN and all else 0. A MIG instance has its
-// own memory, usually no Use, and the power, energy and temperature of its GPU.
+// Reading is what a device does now. An unknown Use is NaN; other unknown values are 0. A MIG
+// instance has its own memory, usually no Use, and the power, energy and temperature of its GPU.
 type Reading struct {
-	// UUID is that of the [Device].
+	// UUID is the UUID of the [Device].
 	UUID string
 	// Use is the part of the driver's last sample period, at most a second, in which a kernel ran,
 	// from 0 to 1.
 	Use float64
-	// Memory is in use, including the driver's own, of MemoryTotal; both in bytes.
+	// Memory is how much of MemoryTotal is in use, including the driver's own; both in bytes.
 	Memory, MemoryTotal int64
 	// Power and PowerLimit are in milliwatts.
 	Power, PowerLimit uint64
@@ -23,8 +23,8 @@ type Reading struct {
 	Energy uint64
 	// Temperature is in degrees Celsius.
 	Temperature int
-	// Holders are the processes with a compute context on the device, at most 16, those with the
-	// most memory first. In a container it is empty, or has the host's pids.
+	// Holders are the processes with a compute context on the device, at most 16, the most memory
+	// first. In a container, Holders is empty or has the host's pids.
 	Holders []Holder
 }
 
@@ -46,8 +46,8 @@ func held(used uint64) int64 {
 	return int64(used)
 }
 
-// measure reads all devices, or says why there is none. It leaves out GPUs that do not answer,
-// unless none does.
+// measure reads all devices, or says why there is none. It omits GPUs that do not answer; if none
+// answers, it fails.
 func measure(lib library) (readings []Reading, why string, err error) {
 	n, err := lib.count()
 	if err != nil {
@@ -74,7 +74,7 @@ func measure(lib library) (readings []Reading, why string, err error) {
 	return nil, none(n, usable), nil
 }
 
-// gauge reads a GPU, or its instances.
+// gauge reads a GPU, or its MIG instances.
 func gauge(lib library, i int) (readings []Reading, err error) {
 	whole, err := lib.card(i)
 	if err != nil {
@@ -108,7 +108,7 @@ func most(c card) []Holder {
 	return all[:min(len(all), maxHolders)]
 }
 
-// shared is what the instances of a GPU have in common. Newer drivers are most exact in fields.
+// shared reads what the instances of a GPU have in common. Newer drivers are most exact in fields.
 func shared(c card) (r Reading) {
 	f := []fieldValue{{id: powerNow}, {id: powerLimit}, {id: energy}}
 	if c.fields(f) == nil {
@@ -122,7 +122,7 @@ func shared(c card) (r Reading) {
 	return r
 }
 
-// told is the answer to a question, or 0.
+// told returns the driver's answer to a question, or 0.
 func told(question func() (uint32, error)) uint64 {
 	n, err := question()
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 const (
 	// tolerated is how many failures in a row may be chance.
 	tolerated = 5
-	// pause is how long a driver that keeps failing or is missing is left alone.
+	// pause is how long to leave a driver alone that keeps failing or is missing.
 	pause = time.Minute
 )
 
-// rest is until when a driver is left alone, so that one that hangs or is missing costs nothing.
-// The zero rest is that of a working driver.
+// rest says until when to leave a driver alone, so that a driver that hangs or is missing costs
+// nothing. The zero rest is that of a working driver.
 type rest struct {
 	failures int
 	until    time.Time
@@ -33,7 +33,7 @@ func (r rest) failed(now time.Time, why error) rest {
 // absent is the rest of a missing driver.
 func absent(now time.Time) rest { return rest{until: now.Add(pause)} }
 
-// at reports whether the driver is left alone at a time, and why.
+// at reports whether to leave the driver alone at a time, and why.
 func (r rest) at(now time.Time) (resting bool, why error) {
 	left := r.until.Sub(now)
 	if left <= 0 {

@@ -27,8 +27,8 @@ func Restrict(devices []Device, value string) []Device {
 	return kept
 }
 
-// Choose is Restrict for a person's choice: an entry that names no device, or one twice, is an
-// error.
+// Choose is Restrict for a person's choice: an entry that names no device, or names one again, is
+// an error.
 func Choose(devices []Device, list string) ([]Device, error) {
 	var chosen []Device
 	for entry := range strings.SplitSeq(list, ",") {

@@ -34,11 +34,11 @@ type card interface {
 	throttle() (uint64, error)
 	// lanes are the PCIe lanes in use and the most possible.
 	lanes() (now, most int, err error)
-	// fabric is the state of registration with the NVSwitch fabric, and its result.
+	// fabric returns the state of the registration with the NVSwitch fabric, and its result.
 	fabric() (state uint8, status code, err error)
 	// busy is the percentage of the driver's last sample period in which a kernel ran.
 	busy() (percent uint32, err error)
-	// draw and limit are for drivers without the fields.
+	// draw and limit are for drivers whose fields lack these values.
 	draw() (milliwatts uint32, err error)
 	limit() (milliwatts uint32, err error)
 	// heat is in degrees Celsius.
@@ -112,7 +112,7 @@ func survey(lib library) (devices []Device, why string, err error) {
 	return devices, "", nil
 }
 
-// start opens the library, or says why there is no driver to talk to.
+// start opens the library, or says why there is no driver to ask.
 func start(lib library) (why string, err error) {
 	err = lib.open()
 	switch {
@@ -126,7 +126,7 @@ func start(lib library) (why string, err error) {
 	return "", nil
 }
 
-// none says why a driver that counts GPUs, and lets us use some, shows no device.
+// none says why a driver that counts GPUs, and lets this process use some, shows no device.
 func none(counted, usable int) string {
 	switch {
 	case counted == 0:
@@ -214,8 +214,8 @@ func instances(c card) (cards []card, err error) {
 	return cards, nil
 }
 
-// describe asks for everything but the place. Memory and holders may stay unknown, where a driver
-// does not offer them.
+// describe asks for everything but the Index. Memory and holders stay unknown where a driver does
+// not offer them.
 func describe(c card) (Device, error) {
 	uuid, err := c.uuid()
 	if err != nil {
@@ -241,7 +241,7 @@ func describe(c card) (Device, error) {
 	return Device{UUID: uuid, Name: name, Memory: memory, Holders: slices.Compact(pids)}, nil
 }
 
-// remedy is the hint for errors that a person can end.
+// remedy is a hint for errors that a person can repair.
 func remedy(err error) string {
 	switch {
 	case is(err, gpuIsLost, resetRequired):

@@ -10,9 +10,9 @@ import (
 )
 
 // TorchRanks reads torchrun's --nproc-per-node (torch/distributed/run.py,
-// determine_local_world_size): gpu is every GPU of a node, cpu a rank for each CPU, auto the GPUs
-// if this machine has any and the CPUs otherwise, and a number that many ranks, with a GPU each if
-// this machine has any.
+// determine_local_world_size): gpu means every GPU of a node, cpu a rank for each CPU, and auto the
+// GPUs if this machine has any and otherwise the CPUs. A number means that many ranks, each with a
+// GPU if this machine has any.
 func TorchRanks(ctx context.Context, text string) (perNode []int, gpus bool, err error) {
 	if text == "cpu" {
 		return []int{runtime.NumCPU()}, false, nil

@@ -16,18 +16,19 @@ const (
 	MinNoFile = 4096
 	// MinNProc is 8 ranks with 16 data loaders of 32 threads each.
 	MinNProc = 4096
-	// MinShm is --shm-size in NVIDIA's instructions for containers (NCCL User Guide,
+	// MinShm is the --shm-size in NVIDIA's instructions for containers (NCCL User Guide,
 	// Troubleshooting, Shared Memory).
 	MinShm = 1 << 30
 	// MinShmFree holds NCCL's segments of eight ranks, 10 MB for each pair.
 	MinShmFree = 256 << 20
-	// MinDisk and MinFiles are what logs and caches of one start take, with a margin.
+	// MinDisk and MinFiles are the bytes and files that logs and caches of one start take, with a
+	// margin.
 	MinDisk, MinFiles = 1 << 30, 1000
-	// MaxClockError is where lines of two nodes' logs appear in the wrong order.
+	// MaxClockError is the error from which lines of two nodes' logs appear in the wrong order.
 	MaxClockError = time.Second
 )
 
-// checks are in the order of their findings.
+// checks has the checks in the order of their findings.
 var checks = []func(Facts) []Finding{
 	checkDriver, checkGPUs, checkNVLinks, checkXids, checkVisible, checkPeermem, checkPorts, checkMemlock, checkLimits, checkLoose, checkShm,
 	checkDisks, checkClock,

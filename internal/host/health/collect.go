@@ -17,13 +17,13 @@ type System struct {
 	Root fs.FS
 	// Statfs measures the file system of a path.
 	Statfs func(path string) (Disk, error)
-	// Limits are those of this process that are not in a file.
+	// Limits returns the limits of this process that no file has.
 	Limits func() Limits
 	Clock  func() Clock
-	// KernelLog is the end of the log; an error if it may not be read.
+	// KernelLog returns the end of the kernel's log; an error if this process may not read it.
 	KernelLog func() (string, error)
 	Getenv    func(name string) (value string, set bool)
-	// Holds reports whether a cgroup holds everything that ranks start. If nil, that is unknown.
+	// Holds reports whether a cgroup holds everything that ranks start. A nil Holds means unknown.
 	Holds func() bool
 	// GPUs asks the driver, as [gpu.Survey] does. If nil, GPUs are not examined.
 	GPUs func(context.Context) (devices []gpu.Device, why string, err error)
@@ -92,7 +92,7 @@ func (s System) exists(name string) bool {
 	return err == nil
 }
 
-// limits adds what files say to the limits of this process.
+// limits adds limits from files to the limits of this process.
 func (s System) limits() Limits {
 	l := s.Limits()
 	l.LocksAll = capable(s.text("proc/self/status"))
@@ -127,8 +127,8 @@ func (s System) rdma() (devices []RDMA) {
 	return devices
 }
 
-// offBus finds GPUs whose configuration space reads as all ones, which the bus returns for a device
-// that is gone. It skips sleeping GPUs, which reading would wake.
+// offBus finds GPUs whose configuration space reads as all ones: the bus returns this for a device
+// that is gone. It skips sleeping GPUs, since reading would wake them.
 func (s System) offBus() (addresses []string) {
 	const bus = "sys/bus/pci/devices"
 	for _, e := range s.dir(bus) {

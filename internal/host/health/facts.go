@@ -19,7 +19,8 @@ type Facts struct {
 	// Visible is CUDA_VISIBLE_DEVICES, and Restricted says that it is set.
 	Visible    string
 	Restricted bool
-	// Xids are those in the kernel log since boot. LogHidden says that it may not be read.
+	// Xids are the Xids in the kernel log since boot. LogHidden says that this process may not read
+	// the log.
 	Xids      []Xid
 	LogHidden bool
 
@@ -30,7 +31,8 @@ type Facts struct {
 	Limits Limits
 	// Holds says whether a cgroup holds everything that ranks start; nil means unknown.
 	Holds *bool
-	// Disks are those of temporary files and of logs, and Shm is /dev/shm; of size 0 if unknown.
+	// Disks are the disks of temporary files and of logs, and Shm is /dev/shm. An unknown disk has
+	// size 0.
 	Disks []Disk
 	Shm   Disk
 	// Temp is the Disk of temporary files.
@@ -43,9 +45,9 @@ type Facts struct {
 // RDMA is a device in /sys/class/infiniband.
 type RDMA struct {
 	Name string
-	// EFA says that it is one of AWS's, which need no nvidia_peermem.
+	// EFA says that this is a device of AWS, which needs no nvidia_peermem.
 	EFA bool
-	// Ports are the states of its ports, "ACTIVE" or "DOWN".
+	// Ports are the states of the device's ports, "ACTIVE" or "DOWN".
 	Ports []string
 }
 
@@ -54,13 +56,13 @@ const Unlimited = math.MaxUint64
 
 // Limits bound what ranks may use; 0 means unknown.
 type Limits struct {
-	// Memlock is in bytes. LocksAll says that CAP_IPC_LOCK lifts it.
+	// Memlock is in bytes. LocksAll says that CAP_IPC_LOCK lifts this limit.
 	Memlock  uint64
 	LocksAll bool
 	// NoFile is the hard limit, to which every process may raise its own limit.
 	NoFile uint64
-	// NProc are processes and threads of this user, unlimited for root; Pids are those of this
-	// cgroup.
+	// NProc limits the processes and threads of this user, and is unlimited for root. Pids limits
+	// those of this cgroup.
 	NProc, Pids uint64
 }
 
@@ -79,8 +81,8 @@ type Clock struct {
 	Error time.Duration
 }
 
-// Versions are of what should be the same on all nodes of a job. What a node does not have is
-// absent.
+// Versions has the versions that should be the same on all nodes of a job. A version that a node
+// lacks is absent.
 type Versions map[string]string
 
 // The names of Versions.

@@ -60,8 +60,8 @@ func checkGPU(d gpu.Device) (findings []Finding) {
 
 func label(d gpu.Device) string { return fmt.Sprintf("GPU %d (%s)", d.Index, d.PCI) }
 
-// checkNVLinks reports a missing link only if another GPU of the same kind has more: bridges leave
-// links free on all alike.
+// checkNVLinks reports a missing link only if another GPU of the same kind has more links: bridges
+// leave the same links free on all GPUs.
 func checkNVLinks(f Facts) (findings []Finding) {
 	least := map[string]int{}
 	for _, d := range f.GPUs {
@@ -90,8 +90,8 @@ func numbers(list []int) string {
 }
 
 // fatal are the Xids of hardware faults, or of a driver that needs a reset. NVIDIA's health checks
-// and catalogue drain the node for them. The Xids of a program's own faults (13, 31, 43, 45, 68,
-// 109) follow the end of every job.
+// and catalogue advise to drain the node for them. The Xids of a program's own faults (13, 31, 43,
+// 45, 68, 109) follow the end of every job.
 var fatal = []int{46, 48, 62, 64, 74, 79, 95, 119, 120, 140, 143}
 
 func checkXids(f Facts) (findings []Finding) {

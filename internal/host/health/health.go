@@ -2,8 +2,8 @@
 //
 // Each possible problem is a declared value, a [Warnable], with a stable code. [Collect] reads the
 // facts of this machine, [Check] judges them and [Skew] compares those of all nodes; both are
-// arithmetic on values. What concerns only GPUs or RDMA is judged only where they exist, and
-// unreadable facts are not held against the node.
+// arithmetic on values. Problems of GPUs or RDMA count only where these exist, and unreadable facts
+// do not count against the node.
 package health
 
 import (
@@ -24,12 +24,13 @@ const (
 
 // Warnable is one possible problem.
 type Warnable struct {
-	// Code names it for programs, in lower case words with '-' between them. It never changes.
+	// Code names the problem for programs, in lower case words with '-' between them. It never
+	// changes.
 	Code string
-	// Title names it for people.
+	// Title names the problem for people.
 	Title    string
 	Severity Severity
-	// When says what is measured against which threshold.
+	// When says what golaunch measures against which threshold.
 	When string
 	// Remedy is what a person can do.
 	Remedy string
@@ -63,7 +64,7 @@ func (f Finding) Where() string {
 	return f.Node + ": " + f.Text
 }
 
-// find makes a finding of this kind.
+// find makes a finding of this problem.
 func (w Warnable) find(format string, args ...any) Finding {
 	return Finding{Warnable: w, Text: fmt.Sprintf(format, args...)}
 }

@@ -2,8 +2,8 @@ package health
 
 import "strings"
 
-// A node tells others about itself in labels with these prefixes before a code or the name of a
-// version.
+// A node tells other nodes about itself in labels. Their names are these prefixes and a code, or
+// the name of a version.
 const (
 	findingPrefix = "health."
 	versionPrefix = "version."
@@ -12,7 +12,8 @@ const (
 // maxLabel bounds a label in bytes: a node with many devices may have as many findings of one code.
 const maxLabel = 1 << 10
 
-// Labels are findings and versions as labels of a node. Findings of one code share a label.
+// Labels returns findings and versions as labels of a node. Findings with the same code share a
+// label.
 func Labels(findings []Finding, versions Versions) map[string]string {
 	labels := map[string]string{}
 	for _, f := range findings {

@@ -10,7 +10,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/hostlist"
 )
 
-// compared are the versions that should be alike, and the problem if they are not.
+// compared has the versions that should be alike, each with the problem if they are not.
 var compared = []struct {
 	name string
 	Warnable
@@ -25,8 +25,8 @@ var compared = []struct {
 }
 
 // Skew compares the nodes of a job: "31 nodes 570.86.10; n17 565.57.01". The most common version
-// comes first, and only nodes with others are named. A version that only some nodes have is "none"
-// on the others.
+// comes first, and only nodes with other versions are named. A version that only some nodes have is
+// "none" on the others.
 func Skew(nodes map[string]Versions) (findings []Finding) {
 	for _, c := range compared {
 		having := map[string][]string{}

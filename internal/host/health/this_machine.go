@@ -28,8 +28,8 @@ func statfs(path string) (Disk, error) {
 	}, nil
 }
 
-// limits are the hard limits where a process may raise its own: the Go runtime does so with that of
-// open files, but not for its children.
+// limits returns hard limits where a process may raise its soft limit: the Go runtime raises the
+// limit of open files for itself, but not for its children.
 func limits() (l Limits) {
 	var r unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r) == nil {

@@ -71,7 +71,7 @@ func efaVersion(text string) string {
 	return strings.TrimSpace(version)
 }
 
-// library is the version in the name of the file that a link such as libnccl.so.2 leads to; the
+// library is the version in the name of the file to which a link such as libnccl.so.2 leads. The
 // first link counts.
 func (s System) library(link string, dirs []string) string {
 	base, _, _ := strings.Cut(link, ".so.")
@@ -87,7 +87,7 @@ func (s System) library(link string, dirs []string) string {
 	return ""
 }
 
-// python is the interpreter that a command named python3 would be, and the active environment.
+// python is the interpreter that the command python3 would run, and the active environment.
 func (s System) python() string {
 	var parts []string
 	for _, name := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {

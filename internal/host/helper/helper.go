@@ -1,11 +1,11 @@
 // Package helper recognizes golaunch's helper processes, which are this program started again, such
 // as the guardian of ranks, their keeper, a simulated node or a GPU probe.
 //
-// Two things together identify a helper: its argv[0], which says what it is for, and the inherited
-// descriptor [Proof], a sealed file in memory with a text that nothing else has there. The caller
-// of a program chooses its arguments, its name and its environment, often without knowing what the
-// program imports, but never passes that descriptor by chance. So importing golaunch changes
-// nothing in a program.
+// Two things together identify a helper: its argv[0], which says what the helper is for, and the
+// inherited descriptor [Proof]. This is a sealed file in memory, with a text that no other file
+// there has. The caller of a program chooses its arguments, its name and its environment, often
+// without knowing what the program imports, but never passes that descriptor by chance. So
+// importing golaunch changes nothing in a program.
 package helper
 
 import (
@@ -20,7 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Proof is the descriptor that identifies a helper. Its further files follow, from First on.
+// Proof is the descriptor that identifies a helper. The helper's further files follow, from First
+// on.
 const (
 	Proof = 3
 	First = Proof + 1
@@ -54,8 +55,8 @@ var proof = sync.OnceValues(func() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "proof"), nil
 })
 
-// Is reports whether this process is the helper of a name, and closes Proof if it is. It is for an
-// init function, which then must not return.
+// Is reports whether this process is the helper of a name, and closes Proof if so. Only an init
+// function may call it, and must not return if it is true.
 func Is(name string) bool {
 	if len(os.Args) == 0 || os.Args[0] != name {
 		return false
@@ -88,8 +89,8 @@ func Signals() []os.Signal {
 	}
 }
 
-// Enlistment is the variable with the order of an agent that Slurm starts. It has the secret of its
-// job.
+// Enlistment is the variable with the order of an agent that Slurm starts. The order has the secret
+// of the agent's job.
 const Enlistment = "GOLAUNCH_ENLISTMENT"
 
 // Env returns this process's environment without golaunch's secrets: a rank's user may read the

@@ -38,8 +38,8 @@ func Compress(names []string) string {
 // run is neighbours with one prefix and consecutive numbers.
 type run struct {
 	prefix string
-	// first and last are the digits of the numbers; empty for a name without a number, or with one
-	// too large for high.
+	// first and last are the digits of the numbers; empty for a name without a number, or with a
+	// number too large for high.
 	first, last string
 	high        uint64
 }

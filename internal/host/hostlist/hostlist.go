@@ -1,10 +1,11 @@
 // Package hostlist reads and writes Slurm's host lists, such as gpu[001-004,007],login1.
 //
 // A list is names separated by commas. Brackets in a name stand for each of the numbers and ranges
-// in them. A range pads numbers with zeros to the digits of its first: n[08-10] is n08,n09,n10.
-// Names keep the order of the list, and duplicates. All this is as in slurm.conf(5) and "scontrol
-// show hostnames", with two differences: empty names, spaces, n[1-] and an open bracket, which
-// Slurm overlooks, are errors here; text behind the last bracket, an error there, is allowed.
+// in them. A range pads its numbers with zeros to as many digits as its first number has: n[08-10]
+// is n08,n09,n10. Expansion keeps the order of the list, and duplicates. All this is as in
+// slurm.conf(5) and "scontrol show hostnames", with two differences. Empty names, spaces, n[1-] and
+// an open bracket, which Slurm overlooks, are errors here. Text behind the last bracket, an error
+// in Slurm, is allowed here.
 package hostlist
 
 import (
@@ -19,8 +20,8 @@ const Max = 1 << 20
 const maxName = 253
 
 // Expand returns the names of a list, at least one. Names consist of letters, digits, '.', '_' and
-// '-', have at most 253 bytes (RFC 1035), and do not begin with '-' or '.', which would make them
-// options or hidden files.
+// '-', and have at most 253 bytes (RFC 1035). They do not begin with '-' or '.', which would make
+// them options or hidden files.
 //
 // The error says in one line what is wrong at which byte, counted from 1. It refuses more than
 // [Max] hosts before it allocates memory for them.
@@ -48,8 +49,8 @@ type host struct {
 }
 
 // names appends the entry's names. As in Slurm, the last bracket counts fastest, then the first,
-// and the last but one slowest (_push_range_list in Slurm's hostlist.c). With up to two brackets
-// that is the order of the numbers.
+// and the last but one slowest (_push_range_list in Slurm's hostlist.c). With up to two brackets,
+// this is the order of the numbers.
 func (h host) names(list []string) []string {
 	wheels := make([][]string, len(h.groups))
 	for i, spans := range h.groups {
@@ -74,7 +75,7 @@ type span struct {
 	width     int
 }
 
-// count is how many numbers these are, or any number above Max.
+// count is how many numbers the span has, or any number above Max.
 func (s span) count() int { return int(min(s.high-s.low, Max)) + 1 }
 
 func (s span) numbers(list []string) []string {

@@ -56,7 +56,7 @@ func (s *scanner) host() (host, error) {
 	return h, s.check(start, length)
 }
 
-// check checks the host from start on, whose longest name has that length.
+// check checks the host from start on. Its longest name has the given length.
 func (s *scanner) check(start, length int) error {
 	switch c := s.next(); {
 	case c == ']':

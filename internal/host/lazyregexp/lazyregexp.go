@@ -14,7 +14,7 @@ type Regexp struct {
 	compiled *regexp.Regexp
 }
 
-// New returns the expression of that pattern. As a package's variable it costs no initialization.
+// New returns the expression of a pattern. A package's variable with it costs no initialization.
 func New(pattern string) *Regexp { return &Regexp{pattern: pattern} }
 
 // Get returns the expression compiled. It panics if the pattern is wrong.

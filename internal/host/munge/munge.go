@@ -1,6 +1,6 @@
 // Package munge seals short texts on one node of a cluster and opens them on another, which learns
-// whose they are. It calls munge and unmunge, the programs of the munged that Slurm uses too
-// (munge(7)).
+// the user who sealed them. It calls munge and unmunge, programs of the munged daemon that Slurm
+// uses too (munge(7)).
 package munge
 
 import (
@@ -31,13 +31,13 @@ func Installed() bool {
 }
 
 // Encode seals a text so that only processes of the same user, on machines with the same munge key,
-// can open it, once on each machine and within a minute.
+// can open it. Each machine can open it once, within a minute.
 func Encode(ctx context.Context, text string) (credential string, err error) {
 	out, err := run(ctx, text, "munge", "--restrict-uid="+strconv.Itoa(os.Getuid()), "--ttl="+strconv.Itoa(ttl))
 	return strings.TrimSpace(out), err
 }
 
-// Sign seals a public text: any user can open it, and learns who sealed it.
+// Sign seals a public text: any user can open it, and learns which user sealed it.
 func Sign(ctx context.Context, text string) (credential string, err error) {
 	out, err := run(ctx, text, "munge", "--ttl="+strconv.Itoa(ttl))
 	return strings.TrimSpace(out), err
@@ -86,7 +86,7 @@ func run(ctx context.Context, input, program string, args ...string) (string, er
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &complaint
 	err := cmd.Run()
 	if said := strings.TrimSpace(complaint.String()); err != nil && said != "" {
-		err = errors.New(said) // it starts with the program's name
+		err = errors.New(said) // the text starts with the program's name
 	} else if err != nil {
 		err = fmt.Errorf("%s: %w", program, err)
 	}

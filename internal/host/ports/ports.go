@@ -58,7 +58,7 @@ func (r Range) String() string {
 	return fmt.Sprintf("%d:%d", r.First, r.Last)
 }
 
-// Or is this range, or if it is zero, the other one.
+// Or is this range, or if this range is zero, the other range.
 func (r Range) Or(other Range) Range {
 	if r.Any() {
 		return other
@@ -78,9 +78,8 @@ func (r Range) Within(other Range) (Range, error) {
 	return both, nil
 }
 
-// Listen takes a free port of the range, or any port for the zero Range, at a host, which may be
-// empty for all addresses. It takes the first port last: clients look for a coordinator of that
-// range there.
+// Listen takes a free port of the range, or any port for the zero Range. An empty host means all
+// addresses. It takes the first port last, because clients look for a coordinator there.
 func (r Range) Listen(ctx context.Context, host string) (net.Listener, error) {
 	var lc net.ListenConfig
 	if r.Any() {

@@ -1,10 +1,10 @@
 // Package safefile refuses files and directories that another user may have planted.
 //
-// A user who can write to a directory can plant a link to another file or a file there. Linux
+// A user who can write to a directory can plant a file there, or a link to another file. Linux
 // prevents some of this in directories with the sticky bit, depending on fs.protected_*
-// (proc_sys_fs(5)). This package always does, for root too. One rule applies to everything that
-// golaunch makes or opens: the path to a directory follows no link that another user may have
-// planted ([Path]), the directory belongs to this user, who alone can write to it ([Dir]), and an
+// (proc_sys_fs(5)). This package always prevents it, for root too. One rule applies to everything
+// that golaunch makes or opens. The path to a directory follows no link that another user may have
+// planted ([Path]). The directory belongs to this user, who alone can write to it ([Dir]). An
 // existing file in it is a plain file of this user with a single name ([File]). [Write] writes a
 // single file that the user named.
 //
@@ -35,15 +35,15 @@ import (
 // maxLinks bounds the links in a path, as Linux does (path_resolution(7)).
 const maxLinks = 40
 
-// Path refuses a path over a symbolic link that another user may have planted. It accepts missing
-// files, and descriptors of this process.
+// Path refuses a path through a symbolic link that another user may have planted. It accepts
+// missing files, and descriptors of this process.
 func Path(path string) error {
 	_, err := walk(path)
 	return err
 }
 
-// walk is Path. given says that the path leads to a descriptor of this process, as /dev/stderr
-// does. The process that passed it on is responsible for it.
+// walk does what Path does. given says that the path leads to a descriptor of this process, as
+// /dev/stderr does. The process that passed the descriptor on is responsible for it.
 func walk(path string) (given bool, err error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -104,11 +104,11 @@ func Open(dir string) (*os.Root, error) {
 	return os.OpenRoot(dir + "/") // only a directory may have a slash behind it (path_resolution(7))
 }
 
-// Dir refuses a directory that belongs to another user or that others can write to. It takes write
-// permission from the group of a directory of one's own: a umask of 002 grants it, and Kubernetes
-// grants it to the fsGroup of a pod at each mount. [File] refuses what the group put there before.
-// On network file systems, which may map users and modes, root's own directory may belong to any
-// user, and modes mean nothing.
+// Dir refuses a directory that belongs to another user or that other users can write to. In this
+// user's own directory, it revokes write permission of the group: a umask of 002 grants it, and
+// Kubernetes grants it to the fsGroup of a pod at each mount. [File] refuses what the group put
+// there before. On network file systems, which may map users and modes, root's own directory may
+// belong to any user, and modes mean nothing.
 func Dir(dir *os.Root) error {
 	name := filepath.Clean(dir.Name())
 	f, err := dir.Open(".")
@@ -144,10 +144,10 @@ func File(f *os.File) error {
 	return mine(info, f.Name(), remote(f))
 }
 
-// Write replaces the contents of a file that a user named, or makes it with perm. It may be a
-// device or a FIFO. It may belong to another user if only root and this user could have put it
-// there, as a container's runtime does, or if it is a descriptor of this process, such as a user's
-// pipe as the standard error of what root runs for him.
+// Write replaces the contents of a file that a user named, or makes the file with perm. The file
+// may be a device or a FIFO. It may belong to another user in two cases: only root and this user
+// could have put it there, as a container's runtime does; or it is a descriptor of this process,
+// such as a user's pipe that is the standard error of a command that root runs for the user.
 func Write(path string, data []byte, perm fs.FileMode) error {
 	given, err := walk(path)
 	if err != nil {

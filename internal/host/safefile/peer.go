@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer is the process at the other end of a connection, as the kernel recorded it when it connected
-// or listened (unix(7), SO_PEERCRED).
+// Peer is the process at the other end of a connection, as the kernel recorded it when the process
+// connected or listened (unix(7), SO_PEERCRED).
 func Peer(conn *net.UnixConn) (peer *unix.Ucred, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rights are those of a user, with which this process, run by root, works. Nil means the process's
-// own.
+// Rights are the rights of a user. With them, a process that root runs works as this user. Nil
+// means the process's own rights.
 type Rights struct {
 	UID, GID uint32
 	Groups   []uint32
 }
 
-// Of are the rights of a file's owner; nil if that is this process's user.
+// Of returns the rights of a file's owner; nil if the owner is this process's user.
 func Of(info fs.FileInfo) *Rights {
 	if Is(info) {
 		return nil
@@ -27,8 +27,8 @@ func Of(info fs.FileInfo) *Rights {
 	return &Rights{UID: st.Uid, GID: st.Gid}
 }
 
-// unset is what the kernel takes for no change of a user or group (setresuid(2)), and so must never
-// be set.
+// unset is the value that means no change of a user or group to the kernel (setresuid(2)). It must
+// never be set as one.
 const unset = ^uint32(0)
 
 // Credential starts a process as the user; nil for nil.
@@ -69,7 +69,7 @@ func (r *Rights) assume() error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(r.Groups)), uintptr(groups), 0); errno != 0 {
 		return fmt.Errorf("take the groups of uid %d: %w", r.UID, errno)
 	}
-	// These return the previous value whether or not they succeed.
+	// These calls return the previous value whether or not they succeed.
 	_, _ = unix.SetfsgidRetGid(int(r.GID))
 	_, _ = unix.SetfsuidRetUid(int(r.UID))
 	gid, _ := unix.SetfsgidRetGid(-1)
@@ -79,13 +79,14 @@ func (r *Rights) assume() error {
 	return nil
 }
 
-// me is the user whose files this thread makes: the effective user, or the one of [Rights.Do].
+// me is the user to whom files belong that this thread makes: the effective user, or the user of
+// [Rights.Do].
 func me() int {
 	uid, _ := unix.SetfsuidRetUid(-1) // an invalid user changes nothing
 	return uid
 }
 
-// with is Do for a function with a result.
+// with does what Do does, for a function with a result.
 func with[T any](r *Rights, f func() (T, error)) (v T, err error) {
 	err = r.Do(func() (err error) {
 		v, err = f()
@@ -94,7 +95,7 @@ func with[T any](r *Rights, f func() (T, error)) (v T, err error) {
 	return v, err
 }
 
-// Root is an [os.Root] that is accessed with a user's rights: no name leads out of it.
+// Root is an [os.Root] with a user's rights for each access: no name leads out of it.
 type Root struct {
 	root   *os.Root
 	rights *Rights
@@ -109,7 +110,7 @@ func OpenRoot(path string, r *Rights) (*Root, error) {
 	return &Root{root, r}, nil
 }
 
-// Own is [Dir] with these rights.
+// Own calls [Dir] with these rights.
 func (d *Root) Own() error { return d.rights.Do(func() error { return Dir(d.root) }) }
 
 // OpenRoot opens a directory in d, with the rights of a user.
@@ -126,7 +127,7 @@ func (d *Root) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, erro
 	return with(d.rights, func() (*os.File, error) { return d.root.OpenFile(name, flag, perm) })
 }
 
-// OpenOwn opens or makes a [File] of one's own. It does not block on a FIFO.
+// OpenOwn opens or makes a file that [File] accepts. It does not block on a FIFO.
 func (d *Root) OpenOwn(name string, flag int, perm fs.FileMode) (*os.File, error) {
 	return with(d.rights, func() (*os.File, error) {
 		f, err := d.root.OpenFile(name, flag|unix.O_NONBLOCK, perm)

@@ -13,8 +13,9 @@ const (
 	mpolMemsAllowed = 4
 )
 
-// Self is what this process may use now: the cpuset of its cgroup, and what taskset, Slurm or a
-// container left of it. If the kernel does not tell, it is empty and a warning says why.
+// Self returns what this process may use now: the cpuset of its cgroup, as far as taskset, Slurm or
+// a container did not narrow it. If the kernel does not tell, Self returns nothing and a warning
+// with the reason.
 func Self() (u Use, warnings []Warning) {
 	var cpus unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &cpus); err != nil {
@@ -35,7 +36,7 @@ func Self() (u Use, warnings []Warning) {
 	return u, nil
 }
 
-// memoryPolicy returns the policy of this thread, or the nodes that may be in one.
+// memoryPolicy returns the memory policy of this thread, or the nodes that may be in a policy.
 func memoryPolicy(flags uintptr) (mode int32, nodes Set, err error) {
 	_, _, errno := unix.Syscall6(unix.SYS_GET_MEMPOLICY,
 		uintptr(unsafe.Pointer(&mode)), uintptr(unsafe.Pointer(&nodes)), Limit+1, 0, flags, 0)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Limit is one more than the highest number in a Set: glibc's CPU_SETSIZE, and more NUMA nodes than
-// a kernel has.
+// Limit is one more than the highest number in a Set. It is glibc's CPU_SETSIZE, and more than the
+// NUMA nodes of any kernel.
 const Limit = 1024
 
 // Set is a set of CPUs or NUMA nodes. Sets are values: they compare with ==, and the zero Set is

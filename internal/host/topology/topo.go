@@ -25,8 +25,8 @@ const (
 	Core   Level = "core"
 )
 
-// lists are the files below /sys/devices/system/cpu/cpu* with the CPUs of a group; the second name
-// is that of kernels before 5.3. Level 3 caches are index3 if level 1 is split into data and
+// lists are the files below /sys/devices/system/cpu/cpu* with the CPUs of a group. Kernels before
+// 5.3 have the second name. Level 3 caches are index3 if level 1 is split into data and
 // instructions.
 var lists = map[Level][]string{
 	Socket: {"topology/package_cpus_list", "topology/core_siblings_list"},
@@ -49,20 +49,21 @@ func (w Warning) Error() string { return fmt.Sprintf("%s (bind/%s)", w.Text, w.C
 
 // Use is what a process may use: see [Self].
 type Use struct {
-	// CPUs are those it may run on. Memory are the NUMA nodes that may be in a memory policy; none
-	// if the kernel allows none.
+	// CPUs are the CPUs that the process may run on. Memory are the NUMA nodes that may be in a
+	// memory policy; none if the kernel allows no policy.
 	CPUs, Memory Set
-	// Policed says that it already has a memory policy, such as numactl's.
+	// Policed says that the process already has a memory policy, such as numactl's.
 	Policed bool
 }
 
 // Node is a NUMA node that has CPUs.
 type Node struct {
 	ID int
-	// CPUs are all that are online. Memory says that the process may use memory of the node.
+	// CPUs are the node's online CPUs. Memory says that the process may use memory of the node.
 	CPUs   Set
 	Memory bool
-	// distance is by the ID of other nodes, also of those without CPUs; local is 10.
+	// distance has the distance to other nodes by ID, also to nodes without CPUs. The distance to
+	// the node itself is 10.
 	distance map[int]int
 }
 
@@ -72,7 +73,7 @@ type Topology struct {
 	// Nodes are sorted by ID. A machine without NUMA has one node, 0.
 	Nodes []Node
 	// Groups has, for each requested level, the online CPUs of each group, sorted by first CPU. A
-	// CPU with an unknown group is one of its own; Cache is missing then.
+	// CPU with an unknown group forms its own group; Cache is missing then.
 	Groups map[Level][]Set
 }
 
@@ -215,9 +216,9 @@ func (r *reader) group(l Level, cpu int) (Set, bool) {
 	return Set{}, false
 }
 
-// Nearest is the index in Nodes of the usable node with that ID, or otherwise at the least distance
-// from it; -1 if there is none or the ID is unknown. A GPU's memory may be a NUMA node without
-// CPUs, as on GB200.
+// Nearest is the index in Nodes of the usable node with that ID, or else of the usable node at the
+// least distance from it. It is -1 if there is none or the ID is unknown. A GPU's memory may be a
+// NUMA node without CPUs, as on GB200.
 func (t *Topology) Nearest(id int) int {
 	type candidate struct{ index, distance int }
 	var found []candidate

@@ -1,7 +1,7 @@
 // Package frame carries messages with open files over a Unix stream socket.
 //
 // A message is the length of its body in four bytes, big endian, and the body. Its files come with
-// the first byte. A body that is a list of words ends each of them in NUL.
+// the first byte. In a body that is a list of words, each word ends in NUL.
 package frame
 
 import (
@@ -62,7 +62,7 @@ func Receive(s Socket, maxBody, maxFiles int) (body []byte, fds []int, err error
 		return nil, nil, err
 	}
 	if messages, _ := unix.ParseSocketControlMessage(rights[:nr]); len(messages) == 1 {
-		fds, _ = unix.ParseUnixRights(&messages[0]) // Send sends no other kind
+		fds, _ = unix.ParseUnixRights(&messages[0]) // Send sends no other kind of message
 	}
 	if _, err := io.ReadFull(s, head[n:]); err != nil {
 		return nil, fds, unexpected(err)
@@ -71,7 +71,7 @@ func Receive(s Socket, maxBody, maxFiles int) (body []byte, fds []int, err error
 	if size > maxBody {
 		return nil, fds, fmt.Errorf("a message of %d bytes, and %d are allowed", size, maxBody)
 	}
-	var text bytes.Buffer // which grows with what comes, not with what the peer announces
+	var text bytes.Buffer // grows with the received bytes, not with the announced length
 	if _, err := io.CopyN(&text, s, int64(size)); err != nil {
 		return nil, fds, unexpected(err)
 	}
@@ -127,7 +127,7 @@ func (fd FD) Write(b []byte) (written int, err error) {
 	return written, err
 }
 
-// receive returns 0 at the end.
+// receive returns 0 at the end of the stream.
 func (fd FD) receive(b, oob []byte) (n, oobn int, err error) {
 	err = unix.EINTR
 	for err == unix.EINTR {
@@ -144,8 +144,8 @@ func (fd FD) send(b, oob []byte) (n int, err error) {
 	return n, err
 }
 
-// Polled is a connection that waits in Go's network poller. The guardian initializes this package,
-// and package net would come late in Go's order of initialization.
+// Polled is a connection that waits in Go's network poller. This package does not import package
+// net, which comes late in Go's order of initialization: the guardian imports this package.
 type Polled interface { // a net.UnixConn
 	io.ReadWriter
 	syscall.Conn

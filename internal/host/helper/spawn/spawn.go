@@ -1,7 +1,7 @@
 // Package spawn starts this program again as one of golaunch's helper processes.
 //
-// It is not in package helper, which a helper process initializes before anything else: os/exec needs
-// packages that come late in Go's order of initialization.
+// It is apart from package helper, which a helper process initializes before anything else: os/exec
+// needs packages that come late in Go's order of initialization.
 package spawn
 
 import (
@@ -13,7 +13,7 @@ import (
 )
 
 // Command returns a command that starts the helper of a name. Files become its descriptors from
-// [helper.First] on. Its environment has none of golaunch's secrets.
+// [helper.First] on. The helper's environment has none of golaunch's secrets.
 func Command(ctx context.Context, name string, files ...*os.File) (*exec.Cmd, error) {
 	proof, err := helper.File()
 	if err != nil {
