@@ -17,7 +17,7 @@ type Writer struct {
 	overrun func(missed int)
 }
 
-// Limit is how many functions may wait, and Patience how long an ending program should wait for
+// Limit is how many functions may wait. Patience is how long an ending program should wait for
 // them.
 const (
 	Limit    = 4096

@@ -42,17 +42,17 @@ type Source struct {
 // unchanged and at once; golaunch's messages then start on a line of their own.
 //
 // A slow reader holds ranks back and loses nothing. A reader that takes nothing for a second loses
-// lines until it reads again; a message then gives their number. A reader that is gone (EPIPE) does
-// not end the program.
+// lines until it reads again. A message then says how many. A reader that is gone (EPIPE) does not
+// end the program.
 //
 // Only the last text of a line that overwrites itself with carriage returns is shown. A terminal
 // gets control characters in a visible form, except tabs and colours; pipes and files get all
 // bytes.
 //
 // An unfinished line, such as a prompt or a progress bar, appears at the bottom of a terminal
-// within 200 ms, below those of other ranks while the rows suffice. On pipes, files and dumb
-// terminals it is shown once it has not changed for a second; a line that overwrites itself, every
-// ten seconds.
+// within 200 ms, below the unfinished lines of other ranks while there are enough rows. On pipes,
+// files and dumb terminals, the console shows it once it has not changed for a second, or every ten
+// seconds if it overwrites itself.
 type Console struct {
 	out, err *printer
 	// folding is nil if lines are not folded.
@@ -112,7 +112,7 @@ func (c *Console) Status(text string) {
 }
 
 // Relay shows the output of another process, which prefixes its lines itself, until r ends. It
-// returns nil at end of file and any other error of r. To stop it while other processes hold the
+// returns nil at end of file and any other error of r. To stop Relay while other processes hold the
 // pipe open, close r.
 func (c *Console) Relay(r io.Reader, to Stream) error {
 	s := Splitter{printer: c.printer(to), opts: SplitOptions{Source: Source{Stream: to}}, relays: c.folding}
@@ -130,7 +130,8 @@ func (c *Console) Relay(r io.Reader, to Stream) error {
 }
 
 // Close writes what is queued. Its error says what could not be shown. It waits up to a minute for
-// a slow reader, and five seconds for one that takes nothing. Nothing may be shown after it.
+// a slow reader, and five seconds for a reader that takes nothing. Nothing may be shown after
+// Close.
 func (c *Console) Close() error {
 	c.folding.flush()
 	var err error

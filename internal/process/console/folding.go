@@ -11,9 +11,9 @@ import (
 	"github.com/golaunch/golaunch/internal/process/fold"
 )
 
-// Fold shows lines that ranks have in common once, with the ranks that print them, as soon as more
-// than so many ranks are shown with a prefix; see package fold. It must be called before anything
-// is shown. Log files have all lines.
+// Fold shows a line that several ranks print only once, with these ranks; see package fold. It
+// begins when more than above ranks are shown with a prefix. It must be called before anything is
+// shown. Log files have all lines.
 func (c *Console) Fold(above int) {
 	c.folding = &folding{console: c, above: above, folder: fold.New(0, nil), open: map[int]int{}, seen: map[int]bool{}}
 	c.folding.timer = time.AfterFunc(time.Hour, c.folding.tick)
@@ -29,8 +29,8 @@ func (c *Console) RankStarts(rank int) { c.folding.rankStarts(rank) }
 // RankEnds must be called once for each RankStarts, after the rank's last line.
 func (c *Console) RankEnds(rank int) { c.folding.rankEnds(rank) }
 
-// folding folds the lines of a console. It shows groups under its lock, so one splitter may wait
-// for the reader of another's lines. The methods of a nil folding do nothing.
+// folding folds the lines of a console. It shows groups under its lock, so a splitter may wait
+// until the reader takes another splitter's lines. The methods of a nil folding do nothing.
 type folding struct {
 	console *Console
 	above   int
@@ -38,7 +38,8 @@ type folding struct {
 	mu     sync.Mutex
 	folder *fold.Folder
 	timer  *time.Timer
-	// open counts RankStarts less RankEnds of each rank; seen has all ranks that were ever shown.
+	// open has, for each rank, the calls of RankStarts less those of RankEnds. seen has all ranks
+	// that were ever shown.
 	open map[int]int
 	seen map[int]bool
 }
@@ -87,7 +88,7 @@ func (f *folding) expectWorld(size int) {
 	f.show(f.folder.Expect(fold.World(size)), nil)
 }
 
-// add takes lines of a rank, or returns false if they are to be shown as they are.
+// add takes lines of a rank, or returns false if the caller must show them as they are.
 func (f *folding) add(s *Splitter, lines []byte) bool {
 	if f == nil || len(s.opts.Prefix) == 0 {
 		return false
@@ -108,7 +109,8 @@ func (f *folding) add(s *Splitter, lines []byte) bool {
 	return true
 }
 
-// foldStream keeps lines of different attempts apart: after a restart ranks print the same again.
+// foldStream keeps lines of different attempts apart: after a restart, ranks print the same lines
+// again.
 func foldStream(s *Splitter) fold.Stream {
 	return fold.Stream(2*(s.opts.Attempt%maxFoldedAttempts) + int(s.opts.Stream))
 }
@@ -119,7 +121,7 @@ func streamOf(s fold.Stream) Stream { return Stream(1 + (s-1)%2) }
 // maxFoldedAttempts is how many attempts a fold.Stream of eight bits tells apart.
 const maxFoldedAttempts = 126
 
-// tick shows what has waited long enough.
+// tick shows the groups that have waited long enough.
 func (f *folding) tick() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -155,8 +157,8 @@ func (f *folding) show(groups []fold.Group, by *Splitter) {
 	}
 }
 
-// relay takes lines that another process has prefixed, or returns false if they are to be shown as
-// they are.
+// relay takes lines that another process has prefixed, or returns false if the caller must show
+// them as they are.
 func (f *folding) relay(s *Splitter, lines []byte) bool {
 	if f == nil {
 		return false

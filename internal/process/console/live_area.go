@@ -76,7 +76,8 @@ func (l *liveArea) set(r *liveRow, text []byte, redraw func()) {
 	}
 }
 
-// erase appends what removes the area and leaves the cursor where it began.
+// erase appends the escape sequences that remove the area and leave the cursor where the area
+// began.
 func (l *liveArea) erase(b []byte) []byte {
 	switch {
 	case l.drawn == 0:

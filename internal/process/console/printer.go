@@ -27,19 +27,19 @@ type printer struct {
 	stream   Stream
 	sink     *sink
 	patience time.Duration
-	// live is the bottom of a terminal, else nil.
+	// live is the bottom of a terminal; nil without a terminal.
 	live *liveArea
 	free chan []byte
 	// queue has room for all buffers, all messages, the end mark and one redraw, so sending never
 	// blocks.
 	queue    chan entry
 	messages chan struct{}
-	// notices is the printer of the messages about lost lines; nil if it is this one.
+	// notices is the printer of the messages about lost lines; nil if it is this printer.
 	notices *printer
-	// stuckAt is what the reader had taken when a pump last gave up. While that is unchanged, no
-	// pump waits again.
+	// stuckAt is how much the reader had taken when a pump last gave up. While the reader has not
+	// taken more, no pump waits again.
 	stuckAt atomic.Int64
-	// lost counts lines that were not shown and not reported yet.
+	// lost counts the lost lines that no message has reported yet.
 	lost atomic.Int64
 	// midLine says that the last write did not end its line. It and err, which stopped the printer,
 	// belong to the printer's goroutine until done is closed.
@@ -167,7 +167,7 @@ func (p *printer) release(e entry) {
 	case e.message:
 		<-p.messages
 	case cap(e.text) > maxBuffer:
-		p.free <- nil // it grew for a long line, or for escapes made visible
+		p.free <- nil // the buffer grew for a long line, or for escapes made visible
 	default:
 		p.free <- e.text
 	}
@@ -175,7 +175,7 @@ func (p *printer) release(e entry) {
 
 func (p *printer) say(text string) bool { return p.print(p.messageLines(text)) }
 
-// print queues whole lines of golaunch's own and reports whether there was room. It never waits.
+// print queues whole lines of golaunch itself, and reports whether there was room. It never waits.
 func (p *printer) print(lines []byte) bool {
 	select {
 	case p.messages <- struct{}{}:
@@ -248,7 +248,7 @@ func emptied(b []byte) []byte {
 func (p *printer) put(b []byte) { p.queue <- entry{text: b} }
 
 // close writes what is queued. It waits up to a minute while the reader reads, and gives up after
-// five seconds in which it takes nothing.
+// five seconds in which the reader takes nothing.
 func (p *printer) close() error {
 	p.queue <- entry{}
 	before := p.sink.taken()

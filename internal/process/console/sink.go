@@ -20,7 +20,7 @@ type sink struct {
 	// outq is the ioctl for the number of bytes that the reader has not taken yet.
 	outq  uint
 	wrote atomic.Int64
-	// left is how many lines of an entry were not written yet.
+	// left is how many lines of an entry are still to be written.
 	left atomic.Int64
 }
 
@@ -66,7 +66,7 @@ func (s *sink) show(b []byte) error {
 	return s.put(b, func(shown []byte) { s.left.Add(-countLines(shown)) })
 }
 
-// put counts the bytes piece by piece, so that taken sees a slow reader move.
+// put writes and counts b piece by piece, so that taken changes while a slow reader reads.
 func (s *sink) put(b []byte, put func([]byte)) error {
 	for len(b) > 0 {
 		n, err := s.push(b[:min(len(b), s.room())])
@@ -80,8 +80,9 @@ func (s *sink) put(b []byte, put func([]byte)) error {
 	return nil
 }
 
-// room is how much a reader that takes one page lets through: the space left in a pipe, a whole
-// buffer for a regular file or a device such as /dev/null, one page for terminals and sockets.
+// room is how much the next write may take while the reader takes a page: the space left in a pipe,
+// a whole buffer for a regular file or a device such as /dev/null, one page for terminals and
+// sockets.
 func (s *sink) room() int {
 	switch {
 	case s.fd < 0:

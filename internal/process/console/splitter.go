@@ -10,12 +10,13 @@ const (
 	maxLine = 4 << 20
 	// MaxRead is the largest buffer of a [Splitter], in bytes.
 	MaxRead = 64 << 10
-	// minRead is the smallest. Most ranks are silent when they start.
+	// minRead is the smallest buffer, in bytes. Most ranks are silent when they start.
 	minRead = 1 << 10
 	// maxRow is more than a row of a terminal shows.
 	maxRow = 1 << 10
 	// partialAfter is how long an unfinished line stays unchanged before it is shown. movingAfter
-	// is the same for one that keeps overwriting itself, as a progress bar does.
+	// is the time between two showings of a line that keeps overwriting itself, as a progress bar
+	// does.
 	partialAfter = time.Second
 	movingAfter  = 10 * time.Second
 )
@@ -36,18 +37,20 @@ type SplitOptions struct {
 }
 
 // Splitter cuts a stream of bytes into lines and shows them on a console. The caller reads into
-// Buffer and then calls Add. What is shown does not depend on how the stream was cut into reads.
-// The zero value shows nothing: it is just a read buffer. A Splitter belongs to one goroutine.
+// Buffer and then calls Add. The size of the reads does not change what is shown. The zero value
+// shows nothing: it is just a read buffer. A Splitter belongs to one goroutine.
 type Splitter struct {
 	// printer is nil if the stream is not shown.
 	printer *printer
 	opts    SplitOptions
-	// patient waits for a reader that takes nothing, and loses no line until Cancel is closed.
+	// patient makes the splitter wait for a reader that takes nothing, and lose no line until
+	// Cancel is closed.
 	patient bool
-	// fold folds the lines, and relays folds lines that have a prefix already; nil folds nothing.
+	// fold folds the lines, and relays folds lines that already have a prefix; nil folds nothing.
 	fold, relays *folding
-	// buf[:kept] is the unfinished line, as far as it was not shown; kept is at most maxLine. Its
-	// first byte came at began, its last at grown. partShown says that a part of it was shown.
+	// buf[:kept] is the part of the unfinished line that was not shown yet; kept is at most
+	// maxLine. Its first byte was read at began, its last at grown. partShown says that a part of
+	// the line was shown.
 	buf          []byte
 	kept         int
 	began, grown time.Time
@@ -159,7 +162,7 @@ func (s *Splitter) unshown(end int) []byte {
 	return text
 }
 
-// PartialAt is when to call ShowPartial; zero is never.
+// PartialAt is when to call ShowPartial; zero means never.
 func (s *Splitter) PartialAt() time.Time {
 	if s.printer == nil || s.opts.Raw || s.kept == 0 || s.printer.live != nil {
 		return time.Time{}

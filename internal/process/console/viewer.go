@@ -11,11 +11,11 @@ import (
 const maxHeld = 16 << 20
 
 // Viewer shows pieces of many ranks' log files as the running job would have shown them. It holds
-// an unfinished line back until its end comes or all such lines exceed 16 MiB. It belongs to one
+// an unfinished line back until the line ends or all such lines exceed 16 MiB. It belongs to one
 // goroutine.
 //
 // A viewer waits for the console's reader, because its text is in files, and loses no line until
-// its context ends. Then the console counts the others as lost.
+// its context ends. Then the console counts the remaining lines as lost.
 type Viewer struct {
 	console    *Console
 	prefix     func(rank int) string

@@ -44,8 +44,8 @@ func AppendVisible(b, line []byte, colour bool) []byte {
 	return b
 }
 
-// changesDirection reports whether r changes or isolates the direction of the text after it, which
-// can make one line look like another.
+// changesDirection reports whether r changes or isolates the direction of the text after it. Such a
+// character can make one line look like another.
 func changesDirection(r rune) bool { return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 }
 
 // sgrLen is the length of the Select Graphic Rendition sequence at the start of b (ECMA-48: ESC [

@@ -1,8 +1,8 @@
 // Package filetimer is the launcher's side of torch's file timers
 // (torch/distributed/elastic/timer/file_based_local_timer.py).
 //
-// A process writes to a FIFO by when it will have left a piece of work, and is killed if it has
-// not.
+// A process writes to a FIFO by when it will have finished a piece of work. If it has not finished
+// by then, the launcher kills it.
 package filetimer
 
 import (
@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Variable names the FIFO to the processes that may use it, and Enable, when it is 1, asks for one.
+// Variable names the FIFO to the processes that may use it. Enable asks for a FIFO when it is 1.
 const (
 	Variable = "TORCHELASTIC_TIMER_FILE"
 	Enable   = "TORCHELASTIC_ENABLE_FILE_TIMER"
@@ -62,10 +62,10 @@ type key struct {
 	scope string
 }
 
-// Serve makes a FIFO and, until ctx ends, sends processes that miss a deadline the signal that they
-// have chosen; none if that is 0 or less. It never touches a process that was not given this FIFO.
-// It calls told for each such process, and warn once for bad requests. When Serve returns,
-// processes may use the FIFO; gone is closed when it is removed again.
+// Serve makes a FIFO. Until ctx ends, it sends each process that misses a deadline the signal that
+// the process has chosen; no signal if that is 0 or less. It never touches a process that was not
+// given this FIFO. It calls told for each such process, and warn once for bad requests. When Serve
+// returns, processes may use the FIFO; gone is closed when it is removed again.
 func Serve(ctx context.Context, path string, told func(Expired), warn func(error)) (gone <-chan struct{}, err error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("make the timer file %s: %w", path, err)
@@ -73,7 +73,7 @@ func Serve(ctx context.Context, path string, told func(Expired), warn func(error
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		return nil, fmt.Errorf("make the timer file %s: %w", path, err)
 	}
-	// It is open for writing too, so that reads never end.
+	// The FIFO is open for writing too, so that reads never reach an end of file.
 	fifo, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the timer file: %w", err), os.Remove(path))
@@ -100,11 +100,11 @@ type timers struct {
 	told    func(Expired)
 	warn    func(error)
 	running map[key]request
-	// late is when a deadline was found to have passed, or zero. unread is how many bytes of the
-	// FIFO's contents at that time are still to be read.
+	// late is when serve noticed a missed deadline, or zero. unread is how many of the bytes that
+	// were in the FIFO then are still to be read.
 	late   time.Time
 	unread int
-	// bad and full say that warn was called for a bad request, and for too many timers.
+	// bad says that warn was called for a bad request, and full for too many timers.
 	bad, full bool
 }
 
@@ -119,7 +119,7 @@ func (t *timers) serve(ctx context.Context) {
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
 			t.nonsense(errors.New("it is too long"), line)
-			for errors.Is(err, bufio.ErrBufferFull) { // the rest of it
+			for errors.Is(err, bufio.ErrBufferFull) { // the rest of the long line
 				_, err = lines.ReadSlice('\n')
 			}
 		}
@@ -165,8 +165,8 @@ func (t *timers) take(line []byte) {
 	}
 }
 
-// Read reads requests, and kills processes at their deadlines. It first reads all that was written
-// before a deadline: on a busy machine, the release of a timer may wait here.
+// Read reads requests, and kills processes at their deadlines. Before it kills, it reads everything
+// that was written before the deadline: on a busy machine, the release of the timer may wait there.
 func (t *timers) Read(p []byte) (int, error) {
 	raw, err := t.fifo.SyscallConn()
 	if err != nil {
@@ -209,7 +209,7 @@ func control(raw syscall.RawConn, do func(fd int) (int, error)) (n int, err erro
 	return n, cmp.Or(err, failed)
 }
 
-// first returns the first deadline; zero if there is none.
+// first returns the earliest deadline; zero if there is none.
 func (t *timers) first() time.Time {
 	first := math.Inf(1)
 	for _, r := range t.running {

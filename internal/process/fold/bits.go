@@ -76,7 +76,8 @@ func (s *set) ranks() (r Ranks) {
 	return r
 }
 
-// next is the first rank at or after from that is in the bitmap, or not in it; -1 if there is none.
+// next is the first rank at or after from that is in the bitmap, or if in is false, not in it; -1
+// if there is none.
 func (s *set) next(from int, in bool) int {
 	for word := from / 64; word < len(s.words); word++ {
 		w := s.words[word]

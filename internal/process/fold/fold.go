@@ -5,14 +5,14 @@
 //	[r37] step 120 loss=nan
 //
 // A [Folder] takes lines with their times and returns [Group] values. It reads no clock and starts
-// nothing, and the same lines always give the same groups. Every line is in exactly one group, and
-// every rank of a group printed such a line with values in its ranges.
+// no goroutine, and the same lines always give the same groups. Every line is in exactly one group.
+// Every rank of a group printed such a line, with values in the group's ranges.
 //
 // A group is due when all expected ranks have printed it, and at the latest a window after its
 // first line. Later ranks form another group. Lines fold if their words and integers are equal:
 // those of step 120 form one group, those of step 121 another. An integer that differs on nearly
-// every rank, such as a pid, becomes a range once that is known. Decimals become ranges, except
-// outliers. Lines without words fold only if they are equal.
+// every rank, such as a pid, becomes a range once the folder has noticed that. Decimals become
+// ranges, except outliers. Lines without words fold only if they are equal.
 //
 // The lines of a rank keep their order within a block, which is a line and the indented lines after
 // it. Other lines may be reordered to fold with those of other ranks, because a rank's threads race
@@ -53,7 +53,7 @@ type Line struct {
 	Stream Stream
 	// Text is not kept after the call.
 	Text []byte
-	// At is when the line came. A time before the latest one counts as the latest.
+	// At is when the line was read. A time before the latest At counts as the latest.
 	At time.Time
 }
 
@@ -120,7 +120,7 @@ func (f *Folder) Tick(now time.Time) []Group {
 	return f.take()
 }
 
-// Due is when Tick has a group to return; false if no group is open.
+// Due is when Tick will have a group to return; false if no group is open.
 func (f *Folder) Due() (time.Time, bool) {
 	var first *openGroup
 	for _, l := range f.used {

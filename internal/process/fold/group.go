@@ -16,7 +16,7 @@ const (
 	Integer
 	Number
 	Moment
-	// Name is a hash, an id or the name of a temporary file. It folds as integers do.
+	// Name is a hash, an id or the name of a temporary file. Names fold as integers do.
 	Name
 	Address
 	Bar
@@ -62,7 +62,7 @@ func unitLen(a, b string) int {
 	return n
 }
 
-// common is the length of what two moments share, in whole numbers.
+// common is the length of the common beginning of two moments, in whole numbers.
 func common(a, b string) int {
 	last := 0
 	for i := range min(len(a), len(b)) {
@@ -92,11 +92,11 @@ type Group struct {
 	Lines int
 	// Sample is the text of one of the lines, without colours.
 	Sample string
-	// First and Last are when the first and the last line came.
+	// First and Last are the times of the first and the last line.
 	First, Last time.Time
 }
 
-// Text is what the lines say, with ranges for values that differ. It has no escape sequences, but
+// Text is the text of the lines, with ranges for values that differ. It has no escape sequences. It
 // may have control characters, which the caller must make visible.
 func (g Group) Text() string {
 	var text strings.Builder

@@ -10,7 +10,7 @@ import (
 const (
 	// judgeEvery bounds how often a shape is searched for values that vary by rank.
 	judgeEvery = 50 * time.Millisecond
-	// minRanks and minValues are how many ranks and different values it takes to tell.
+	// minRanks and minValues are how many ranks and different values are enough to tell.
 	minRanks  = 4
 	minValues = 4
 )
@@ -28,8 +28,9 @@ type tally struct {
 	lines int
 }
 
-// mergeSimilar is called before an incomplete group is returned. It merges the group with others of
-// its shape if they differ only in values that vary by rank, and remembers those for the shape.
+// mergeSimilar is called before an incomplete group is returned. It merges the group with other
+// groups of its shape if they differ only in values that vary by rank, and remembers these values
+// for the shape.
 func (l *streamFolder) mergeSimilar(n *openGroup) {
 	t := n.shape
 	if t.bare || t.groups < 2 || l.isComplete(n) || t.keyed&^t.varying == 0 || l.fold.now-t.judgedAt < judgeEvery {
@@ -71,8 +72,8 @@ func (m *merger) findVarying(t *shape) (own uint64) {
 	return own
 }
 
-// varies reports whether a value is the rank's number, or on most lines one that fewer than half of
-// the ranks print.
+// varies reports whether a value varies by rank: it is the rank's number, or on most lines fewer
+// than half of the ranks print the same value.
 func (m *merger) varies(kind Kind, slot int) bool {
 	m.values = map[string]*tally{}
 	lines := 0
@@ -104,8 +105,8 @@ func (m *merger) varies(kind Kind, slot int) bool {
 	return m.ranks.n >= minRanks && len(m.values) >= minValues && 2*common < lines
 }
 
-// areNumbers reports whether the values number the ranks, or with enough ranks, the ranks within
-// nodes or the nodes.
+// areNumbers reports whether the values number the ranks. With enough ranks, they may also number
+// the ranks within nodes, or the nodes.
 func (m *merger) areNumbers() bool {
 	var numbers []numbering
 	for text, who := range m.values {
@@ -134,9 +135,9 @@ func areLocalRanks(numbers []numbering) bool {
 	return all(numbers, func(of numbering) bool { return of.n == of.rank%size })
 }
 
-// areNodeRanks reports whether the numbers, sorted by rank, count the nodes, at least three: two
-// numbers might be steps that half of the ranks have reached. The last ranks of a node may be
-// missing.
+// areNodeRanks reports whether the numbers, sorted by rank, count the nodes. It takes at least
+// three nodes: two numbers might be steps, with half of the ranks at each. The last ranks of a node
+// may be missing.
 func areNodeRanks(numbers []numbering) bool {
 	first := numbers[0]
 	next := slices.IndexFunc(numbers, func(of numbering) bool { return of.n != first.n })
@@ -171,7 +172,8 @@ func (l *streamFolder) merge(t *shape) {
 	}
 }
 
-// places are the groups of a key, and for each rank the first that it may not have joined yet.
+// places has the groups of a key, and for each rank the first group that the rank may not have
+// joined yet.
 type places struct {
 	groups []*openGroup
 	free   map[int32]int
@@ -255,7 +257,7 @@ func (l *streamFolder) ageLike(n, as *openGroup) {
 	}
 }
 
-// dropEmptied drops a group without lines; it is in no index.
+// dropEmptied drops a group without lines, which is in no index.
 func (l *streamFolder) dropEmptied(n *openGroup) {
 	n.key = "\x00dissolved"
 	l.drop(n)

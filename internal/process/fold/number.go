@@ -57,8 +57,8 @@ func (s *scanner) hex(i int) int {
 	return i
 }
 
-// decimal is where the number around a digit begins and ends. Text with two points, such as an
-// address or a version, is several integers.
+// decimal returns where the number around a digit begins and ends. Text with two points, such as an
+// address or a version, counts as several integers.
 func (s *scanner) decimal(at int) (begin, end int, kind Kind) {
 	begin, end, kind = at, s.digits(at), Integer
 	switch {
@@ -108,8 +108,8 @@ func (s *scanner) exponent(at int) int {
 	return at
 }
 
-// unit is what the suffix of a number measures, and where it ends; 0 without a suffix. A duration
-// may have several parts: 1h2m3s.
+// unit returns what the suffix of a number measures, 0 without a suffix, and where the suffix ends.
+// A duration may have several parts: 1h2m3s.
 func (s *scanner) unit(at int) (byte, int) {
 	for first := byte(0); ; {
 		end := at
@@ -136,8 +136,8 @@ func (s *scanner) unit(at int) (byte, int) {
 	}
 }
 
-// measure is what a suffix measures, 't'ime in seconds, 'b'ytes or a 'n'umber, and how much one of
-// it is.
+// measure returns what a suffix measures, 't'ime in seconds, 'b'ytes or a 'n'umber, and how much
+// one unit is.
 func measure(suffix []byte) (unit byte, one float64) {
 	switch string(suffix) {
 	case "ns":
@@ -184,8 +184,8 @@ func measure(suffix []byte) (unit byte, one float64) {
 	return 0, 0
 }
 
-// moment is the end of a date, a time of day or a progress bar's duration that begins at a place;
-// the same place if there is none.
+// moment returns the end of a date, a time of day or a progress bar's duration that begins at a
+// place. It returns the place itself if there is none.
 func (s *scanner) moment(at int) int {
 	if s.is(at-1, ':') {
 		return at
@@ -235,8 +235,8 @@ func (s *scanner) clock(at, hours int) int {
 	return end
 }
 
-// amount is a number that orders the values of a kind, in seconds or bytes if it has such a unit.
-// Names have none.
+// amount returns a number that orders the values of a kind. It is in seconds or bytes if the value
+// has such a unit. Names have no amount.
 func amount(kind Kind, text []byte) float64 {
 	switch kind {
 	case Integer:

@@ -9,12 +9,12 @@ import (
 type openGroup struct {
 	shape *shape
 	key   string
-	// order is its place in the stream's list, whose neighbours are before and after; older and
-	// newer are its neighbours by age.
+	// order is the group's place in the stream's list, and before and after are its neighbours
+	// there. older and newer are its neighbours by age.
 	order         uint64
 	before, after *openGroup
 	older, newer  *openGroup
-	// twin is the next group of the same shape and key. It holds what ranks repeat.
+	// twin is the next group of the same shape and key. It holds repetitions of ranks.
 	twin *openGroup
 	// generation counts the uses of this memory.
 	generation uint64
@@ -29,8 +29,8 @@ type openGroup struct {
 	lines
 }
 
-// lines are those of a group. Consecutive lines with the same text share a row, which has as many
-// spans as the group's shape has slots.
+// lines are the lines of a group. Consecutive lines with the same text share a row. A row has as
+// many spans as the group's shape has slots.
 type lines struct {
 	entries []entry
 	rows    []row
@@ -38,7 +38,7 @@ type lines struct {
 	text    []byte
 }
 
-// entry is a line of a rank: its row, its number, and when it came.
+// entry is a line of a rank: its row, its number and its time.
 type entry struct {
 	rank, row int32
 	line      uint64

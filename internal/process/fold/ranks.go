@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// MaxRank is the highest rank whose lines fold. Lines of others are groups of their own.
+// MaxRank is the highest rank whose lines fold. Each line of a higher rank is a group of its own.
 const MaxRank = 1<<20 - 1
 
 // Range is the ranks from First to Last, both included.
@@ -15,7 +15,7 @@ type Range struct{ First, Last int }
 // Ranks is a set of ranks: sorted ranges that neither touch nor overlap.
 type Ranks []Range
 
-// World is all ranks of a job of a size.
+// World returns all ranks of a job of the given size.
 func World(size int) Ranks {
 	if size < 1 {
 		return nil

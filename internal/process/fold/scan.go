@@ -11,8 +11,8 @@ const (
 	maxHead = 2 << 10
 	// maxSlots is how many values of a line are told from its words; a mask of them is a uint64.
 	maxSlots = 64
-	// mark begins a value in a shape. It does not occur in UTF-8; a zero follows where the line
-	// itself has it.
+	// mark begins a value in a shape. It does not occur in UTF-8. Where the line itself has this
+	// byte, a zero follows.
 	mark = 0xff
 )
 
@@ -85,7 +85,7 @@ var classes = func() (c [256]byte) {
 	return c
 }()
 
-// class is that of the byte at a place of the text; other outside.
+// class is the class of the byte at a place of the text; other outside of the text.
 func (s *scanner) class(at int) byte {
 	if uint(at) >= uint(len(s.text)) {
 		return other
@@ -113,7 +113,7 @@ func (s *scanner) scan() {
 	}
 }
 
-// literal adds the text up to a place to the shape, as words.
+// literal adds the text up to a place to the shape as words.
 func (s *scanner) literal(to int) {
 	part := s.text[s.done:to]
 	s.done = to
@@ -128,8 +128,8 @@ func (s *scanner) literal(to int) {
 	}
 }
 
-// value adds text[begin:end] as a value. The spaces before it align it: all but the first, unless
-// they indent the line.
+// value adds text[begin:end] as a value. The spaces before it, except the first, align the value,
+// unless they indent the line.
 func (s *scanner) value(kind Kind, unit byte, begin, end int) int {
 	pad := begin
 	for pad-1 > s.done && s.text[pad-1] == ' ' && s.text[pad-2] == ' ' {
@@ -184,7 +184,7 @@ func (s *scanner) name(r run) bool {
 	return true
 }
 
-// run is adjacent digits and letters. hex says that all are hexadecimal digits; turns counts the
+// run is a run of digits and letters. hex says that all are hexadecimal digits. turns counts the
 // changes between digits and letters.
 type run struct {
 	begin, end, digits, turns int

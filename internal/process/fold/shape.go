@@ -15,13 +15,13 @@ type shape struct {
 	parts []Part
 	// rest is the number of bytes of a line after its head.
 	rest int
-	// keyed are the values that must be equal in lines that fold, unless they are varying: these
+	// keyed are the values that must be equal in lines that fold, except for varying ones, which
 	// differ by rank. doubtful are varying values that seem not to differ any more.
 	keyed, varying, doubtful uint64
 	// bare shapes have no words, so values in the same place need not mean the same.
 	bare bool
-	// open has the first of the open groups of each key, and groups counts them. recent is the
-	// group found last.
+	// open has the first open group of each key, and groups counts the open groups. recent is the
+	// group that was found last.
 	open   map[string]*openGroup
 	groups int
 	recent *openGroup

@@ -8,7 +8,7 @@ import (
 
 // splitter is reused memory for finding unusual lines in a group.
 type splitter struct {
-	// amounts are those of a value in all lines; sorted has them in order.
+	// amounts are the amounts of a value in all lines; sorted has them in order.
 	amounts, sorted []float64
 	// class of each line: 0 is usual, and each other class becomes a group of its own.
 	class   []uint32
@@ -90,8 +90,8 @@ func (s *splitter) measure(n *openGroup, slot int) {
 	}
 }
 
-// splitNames sets apart the names that most lines do not share. Without a shared name, it sets each
-// apart if they are few.
+// splitNames sets apart the names that most lines do not share. If no name is shared and there are
+// few names, it sets each name apart.
 func (s *splitter) splitNames(n *openGroup, slot int) {
 	counts := map[string]int{}
 	for _, e := range n.entries {
@@ -110,9 +110,9 @@ func (s *splitter) splitNames(n *openGroup, slot int) {
 	s.setApartIf(n, slot, func(i int) bool { return string(n.value(n.entries[i].row, slot)) != usual })
 }
 
-// splitIntegers sets apart the lines without the most frequent number, or without their rank's
-// number if nearly all have it. Otherwise it sets each number apart if they are few, and outliers
-// if they are many.
+// splitIntegers sets apart the lines without the most frequent number, if more than half of the
+// lines have it, or else the lines without their rank's number, if nearly all have it. Otherwise it
+// sets each number apart if there are few numbers, and outliers if there are many.
 func (s *splitter) splitIntegers(n *openGroup, slot int) {
 	s.sort()
 	usual, count, kinds := mode(s.sorted)
@@ -141,7 +141,8 @@ func (s *splitter) splitIntegers(n *openGroup, slot int) {
 	}
 }
 
-// setApartIf sets lines apart by value, and those with too many further values together.
+// setApartIf sets lines apart by value. If there are too many values, lines with the further values
+// are one class.
 func (s *splitter) setApartIf(n *openGroup, slot int, lines func(int) bool) {
 	values := map[string]bool{}
 	for i, e := range n.entries {
@@ -247,9 +248,9 @@ const (
 )
 
 // fences are the limits beyond which sorted amounts are outliers. They lie beyond the middle
-// amounts by five interquartile distances, at least a small part of the amount. Of few lines at
-// most one on each side is an outlier: further from the others than five times their spread, and
-// half its amount.
+// amounts by five interquartile distances, at least a small part of the amount. Among few lines, at
+// most one on each side is an outlier: it must be further from the others than five times their
+// spread, and than half its amount.
 func fences(sorted []float64, part int) (low, high float64) {
 	last := len(sorted) - 1
 	if last+1 < minForQuartiles {

@@ -33,8 +33,8 @@ type streamFolder struct {
 	merger    merger
 }
 
-// lastLine is where the last line of a rank went: the group, unless it was reused since, and its
-// order. openBlock says that the next line is in the same block.
+// lastLine is where the last line of a rank went: the group, unless its memory was reused since,
+// and the group's order. openBlock says that the next line is in the same block.
 type lastLine struct {
 	openGroup  *openGroup
 	generation uint64
@@ -117,7 +117,7 @@ func (l *streamFolder) find(t *shape, rank int, last lastLine, bound bool) *open
 }
 
 // repeat returns the group that counts the repetitions of a rank. Lines of a block keep their place
-// instead, and the first such group is returned.
+// instead: for them it returns the first group.
 func (l *streamFolder) repeat(first, last *openGroup, bound bool) *openGroup {
 	if !bound {
 		return last
@@ -217,7 +217,7 @@ func (l *streamFolder) isComplete(n *openGroup) bool {
 }
 
 // emitComplete returns the complete groups at the front. A complete group behind an incomplete one
-// waits: that one may still complete.
+// waits, since the incomplete one may still complete.
 func (l *streamFolder) emitComplete() {
 	for l.front != nil && l.isComplete(l.front) {
 		l.emit(l.front)
@@ -294,8 +294,8 @@ func (t *shape) unindex(n *openGroup) {
 	}
 }
 
-// shrink makes room: it merges groups that differ only in values which differ on every rank, and
-// returns the oldest groups until a quarter of the room is free, so that it is called rarely.
+// shrink makes room. It merges groups that differ only in values that differ on every rank. It then
+// returns the oldest groups until a quarter of the room is free, so that calls of shrink are rare.
 func (l *streamFolder) shrink() {
 	if l.groups <= maxOpen && l.fold.bytes <= maxBytes {
 		return

@@ -1,9 +1,9 @@
 // Package internalverbs names the verbs that only golaunch itself calls and its help does not show.
 //
-// What a job runs on another machine, or as a rank of a check, is the golaunch command with such a
-// verb, never the program that runs the job. That program would have to recognize an argument,
-// which any caller may pass, or a call at the start of its main; if it forgot the call, it would
-// start the job again on each node.
+// On another machine, or as a rank of a check, a job runs the golaunch command with such a verb,
+// never the program that runs the job. That program would have to recognize an argument, which any
+// caller may pass, or call golaunch at the start of its main. Without that call, it would start the
+// job again on each node.
 package internalverbs
 
 const (
@@ -11,8 +11,8 @@ const (
 	Node = "_node"
 	// Fabric is a rank of the fabric check, with its options as the argument.
 	Fabric = "_fabric"
-	// Controller is the helper, at the other end of its standard input, of a program in another
-	// language that runs worker groups.
+	// Controller is a helper of a program in another language that runs worker groups. The program
+	// holds the other end of the helper's standard input.
 	Controller = "_controller"
 	// Workspace packs a directory for such a program.
 	Workspace = "_workspace"

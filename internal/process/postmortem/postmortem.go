@@ -1,5 +1,5 @@
-// Package postmortem says what the failure of a job means, from the logs that its ranks have left.
-// It gives the verdict on each rank, the root cause first.
+// Package postmortem says what the failure of a job means, from the logs of its ranks. It gives the
+// verdict on each rank, the root cause first.
 package postmortem
 
 import (
@@ -34,23 +34,23 @@ func (e *InputError) Unwrap() error { return e.err }
 // Judged is the verdict on one rank.
 type Judged struct {
 	report.Verdict
-	// Rank is NoRank, and Node empty, if they are not known. Attempt counts from 0.
+	// Rank is NoRank if unknown, and Node is empty if unknown. Attempt counts from 0.
 	Node          string
 	Rank, Attempt int
 	// File has the line that decided; it is empty if none did.
 	File string
-	// Run is the newest run in a directory of several, which the caller named; empty otherwise.
+	// Run is the newest run, if the caller named a directory of several runs; empty otherwise.
 	Run string
 	// At is when the rank ended, if that is known.
 	At time.Time
 	// Decided says that the verdict is the coordinator's, from the job's record.
 	Decided bool
-	// Words are what the rank left of its exception, or wrote last, if the record has that.
+	// Words are the rank's exception, or its last output, if the record has them.
 	Words string
 }
 
 // readTail is how much of the end of a log is judged. maxEvents is how much of a record of events
-// is read, which is never longer. Both are in bytes.
+// is read; no record is longer. Both are in bytes.
 const (
 	readTail  = 256 << 10
 	maxEvents = 64 << 20
@@ -78,12 +78,12 @@ func ReadRules(path string) ([]verdict.Rule, string, error) {
 	return rules, string(data), nil
 }
 
-// Judge judges each file. A directory must be a job's in its --log-dir, or have some of these: the
-// one that was written last counts. Judge judges every rank of the last attempt that failed there.
-// Code is the exit code of ranks whose exit code is not known otherwise, or -1. The root cause
-// comes first. That is what the coordinator decided, if the directory has a record of it and there
-// are no rules to judge by instead. Otherwise it is the first rank to end, as far as is known,
-// whose failure is no echo.
+// Judge judges each file. A directory must be the directory of a job in its --log-dir, or have
+// several of these: then the directory that was written last counts. Judge judges every rank of the
+// last attempt that failed there. Code is the exit code of ranks whose exit code is not known
+// otherwise, or -1. The root cause comes first. It is the coordinator's decision, if the directory
+// has a record of it and the caller gives no rules. Otherwise it is the rank that ended first, as
+// far as is known, and whose failure is no echo.
 func Judge(paths []string, code int, rules []verdict.Rule) ([]Judged, error) {
 	var all []Judged
 	for _, path := range paths {
@@ -128,8 +128,8 @@ func judgeFile(path string, code int, rules []verdict.Rule) ([]Judged, error) {
 	return []Judged{j}, err
 }
 
-// judge judges by what the coordinator knew of a failure. Where that quotes nothing, the ends of
-// the rank's logs are read too, which have more than the last lines, and the first of them that
+// judge judges by what the coordinator knew of a failure. If that verdict quotes nothing, judge
+// also reads the ends of the rank's logs, which have more than the last lines. The first log that
 // says something decides.
 func judge(f report.Failure, rules []verdict.Rule, files ...string) (Judged, error) {
 	j := judged(f)
@@ -181,8 +181,7 @@ func (j *Judged) locate(files []string) error {
 	return nil
 }
 
-// lastOf returns the end of a file, from the beginning of a line, and the number of lines before
-// it.
+// lastOf returns the end of a file, from the beginning of a line, and the number of earlier lines.
 func lastOf(path string) (tail string, skipped int, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO must not block
 	if err != nil {
@@ -242,7 +241,7 @@ func judgeRun(dir string, code int, rules []verdict.Rule) ([]Judged, error) {
 		r.decided = nil
 	}
 	if r.decided == nil && r.unable != nil {
-		j, err := judge(*r.unable, rules) // it has left no logs
+		j, err := judge(*r.unable, rules) // the rank has left no logs
 		return []Judged{j}, err
 	}
 	if len(r.failed) == 0 && r.decided == nil {
@@ -298,7 +297,7 @@ func newestRun(dir string) (newest string, err error) {
 	return newest, nil
 }
 
-// written returns when a run's directory was written last, and whether it is one.
+// written returns when a run's directory was written last, and whether dir is one.
 func written(dir string) (last time.Time, is bool) {
 	for _, pattern := range []string{"events.jsonl", "events-*.jsonl", "attempt-*"} {
 		files, _ := filepath.Glob(filepath.Join(escape(dir), pattern)) // the pattern is well formed

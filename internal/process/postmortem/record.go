@@ -19,19 +19,19 @@ import (
 
 // record is the part of a coordinator's record of a job from which its failure is judged.
 type record struct {
-	// failed are the failures of the last attempt in which a rank failed, and early the ranks that
+	// failed are the failures of the last attempt in which a rank failed. early has the ranks that
 	// exited 0, by attempt.
 	failed []report.Failure
 	early  map[int]*verdict.Early
-	// unable, where the job ended because a node knew that it could not start its ranks, is how the
-	// first of them would have ended.
+	// unable is how the first rank of a node would have ended, if the job ended because the node
+	// knew that it could not start its ranks.
 	unable *report.Failure
-	// decided is the root cause with the coordinator's verdict; nil where the job has not ended
-	// yet, or did so when the record had none.
+	// decided is the root cause with the coordinator's verdict. It is nil if the job has not ended
+	// yet, or if its record has no verdict.
 	decided *report.Failure
 }
 
-// desert has an early exit be the cause of what is an echo, if nothing else is known.
+// desert makes an early exit the cause of an echo, if no other cause is known.
 func (r record) desert(all []Judged) {
 	root := slices.MinFunc(all, before)
 	v, ok := r.early[root.Attempt].Explains(report.Failure{At: root.At, Verdict: root.Verdict})
@@ -42,8 +42,8 @@ func (r record) desert(all []Judged) {
 	}
 }
 
-// exitedEarly notes a rank that exited 0. As for the coordinator, one that did so after a failure
-// counts only if it was the first after all.
+// exitedEarly notes a rank that exited 0. As for the coordinator, an exit after a failure counts
+// only if it turns out to be the first.
 func (r *record) exitedEarly(x job.Exited) {
 	if r.early == nil {
 		r.early = map[int]*verdict.Early{}
@@ -55,8 +55,8 @@ func (r *record) exitedEarly(x job.Exited) {
 	}
 }
 
-// readRecords reads events.jsonl, and where that has no decision and another node led the job at
-// its end, the record of that one.
+// readRecords reads events.jsonl. If that has no decision and another node led the job at its end,
+// it reads the record of that node.
 func readRecords(dir string) (record, error) {
 	first, err := readRecord(filepath.Join(dir, "events.jsonl"))
 	if err != nil || first.decided != nil {
@@ -96,7 +96,7 @@ func readEvents(path string, take func(event string, detail json.RawMessage) err
 			Detail json.RawMessage `json:"detail"`
 		}
 		if err := events.Decode(&event); err != nil {
-			return nil // its end, or the half of a line that a coordinator leaves which was killed
+			return nil // the end, or half of a line from a killed coordinator
 		}
 		if err := take(event.Event, event.Detail); err != nil {
 			return fmt.Errorf("%s is of another version of golaunch: %w", path, err)
@@ -105,7 +105,7 @@ func readEvents(path string, take func(event string, detail json.RawMessage) err
 }
 
 // take adds an event. The names of its detail differ from the fields' names only in case, which
-// encoding/json ignores. The exception is lived_seconds, which does not bear on a verdict.
+// encoding/json ignores. The exception is lived_seconds, which does not matter for a verdict.
 func (r *record) take(event string, detail json.RawMessage) error {
 	switch event {
 	case "prepared", "reached":
@@ -140,8 +140,8 @@ func (r *record) take(event string, detail json.RawMessage) error {
 	return nil
 }
 
-// end takes the root cause of the job, with the coordinator's verdict, or at least which rank's it
-// is.
+// end takes the root cause of the job, with the coordinator's verdict, or at least the rank of the
+// root cause.
 func (r *record) end(f *report.Failure) {
 	switch {
 	case f == nil:
@@ -152,8 +152,8 @@ func (r *record) end(f *report.Failure) {
 	}
 }
 
-// later adds a failure to those of the last attempt. A rank that a signal ended after another one
-// had failed was stopped by golaunch.
+// later adds a failure to those of the last attempt. If a signal ended a rank after another rank
+// had failed, golaunch stopped it.
 func later(failed []report.Failure, x report.Failure) []report.Failure {
 	switch {
 	case x.Exit.OK() || len(failed) > 0 && x.Attempt < failed[0].Attempt:

@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Starts reads where the time of each attempt's start went, by the record of a job in its log
-// directory. Of a directory of several runs it takes the newest, and says which.
+// Starts reads what the time of each attempt's start was spent on, from the record of a job in its
+// log directory. In a directory of several runs, it takes the newest run and returns its name.
 func Starts(dir string) (starts []report.Start, run string, err error) {
 	if run, err = newestRun(dir); err != nil {
 		return nil, "", &InputError{err}
@@ -29,7 +29,7 @@ func Starts(dir string) (starts []report.Start, run string, err error) {
 				return err
 			}
 			if n := len(starts); n > 0 && starts[n-1].Attempt == s.Attempt {
-				starts = starts[:n-1] // what is known later is more
+				starts = starts[:n-1] // the later event knows more
 			}
 			starts = append(starts, s)
 			return nil
