@@ -24,8 +24,8 @@ type Dir struct {
 	job          string
 	access       Access
 	parent, root *safefile.Root
-	// lock is held shared by every process that has the directory open; Prune removes only unlocked
-	// ones. made says that this process made the directory.
+	// lock is a shared lock of every process that has the directory open; Prune removes only
+	// unlocked directories. made says that this process made the directory.
 	lock *os.File
 	made bool
 	// began has the attempts whose directories this process has made.
@@ -49,13 +49,13 @@ func isJobID(s string) bool {
 	return s != "" && len(s) <= maxJobID && s[0] != '.' && s[0] != '-' && !strings.ContainsFunc(s, odd)
 }
 
-// Access has the rights to make, read and remove things: Base for the job's directory itself, Job
+// Access has the rights to make, read and remove files: Base for the job's directory itself, Job
 // for its contents. The directory belongs to the user of Job.
 type Access struct{ Base, Job *safefile.Rights }
 
 // OpenDir makes the log directory of a job, mode 0700, and base if missing. It accepts an existing
-// directory that belongs to its user alone by the rules of package safefile and is no symbolic
-// link. No name inside can lead out of it.
+// directory that is no symbolic link and, by the rules of package safefile, belongs to its user
+// alone. No name inside can lead out of it.
 func (a Access) OpenDir(base, job string) (*Dir, error) {
 	d, err := a.newDir(base, job, (*Dir).create)
 	if err != nil {
@@ -98,8 +98,8 @@ func (a Access) newDir(base, job string, open func(d *Dir, base string) error) (
 	return nil, errRemoved
 }
 
-// errRemoved says that another process removed a directory while it was opened. Then it is made
-// again, at most maxEntries times in all.
+// errRemoved says that another process removed a directory while this one opened it. This process
+// then makes the directory again, at most maxEntries times in all.
 var errRemoved = errors.New("it was removed at the same time")
 
 const maxEntries = 3
@@ -197,7 +197,7 @@ func (d *Dir) Root() *safefile.Root { return d.root }
 func (d *Dir) Path() string { return d.path }
 
 // Remove deletes the directory with the logs of all nodes that share it, and closes it. It renames
-// the directory first, so that a new one of the same name loses nothing.
+// the directory first, so that a new directory of the same name loses nothing.
 func (d *Dir) Remove() error {
 	if d.root == nil {
 		return d.Close()

@@ -41,7 +41,7 @@ func (h *hub) leave(o *follower) {
 	h.followers.Store(&all)
 }
 
-// end says that no file will be written any more.
+// end tells the followers that no file will be written any more.
 func (h *hub) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// heartheartbeatsBase is in memory, so that a rank's heartbeat waits for no disk, and a full one
-// does not end the rank.
+// heartbeatsBase is in memory, so that a rank's heartbeat waits for no disk, and a full disk does
+// not end the rank.
 var heartbeatsBase = "/dev/shm"
 
 // openHeartbeats opens the directory for the heartbeats of a user's ranks on this machine. It
@@ -45,8 +45,8 @@ func openHeartbeats(of *safefile.Rights) *safefile.Root {
 	return root
 }
 
-// openHeartbeats puts heartbeats into memory if it can. Their names begin with the device and inode
-// of the log directory, which are unique on this machine.
+// openHeartbeats puts the heartbeats into memory if it can. Their names begin with the device and
+// inode of the log directory, which are unique on this machine.
 func (d *Dir) openHeartbeats() error {
 	info, err := d.root.Stat(".")
 	if err != nil {

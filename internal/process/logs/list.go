@@ -30,7 +30,7 @@ func (d *Dir) attempts(filter Filter) ([]int, error) {
 }
 
 // files lists the log files of an attempt in order. It includes links and other odd files, which
-// are refused when opened.
+// cannot be opened later.
 func (d *Dir) files(attempt int, filter Filter) ([]File, error) {
 	var all []File
 	err := list(d.root, File{Attempt: attempt}.dir(), func(e fs.DirEntry) bool {

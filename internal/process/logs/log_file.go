@@ -12,16 +12,16 @@ import (
 
 const retryAfter = time.Second
 
-// logFile appends the raw bytes of one stream to a file, which the first byte opens. It never
-// fails, and a full disk never blocks it: it reports the first error to warn, tries to write at
-// most once per second, and marks the gap with a line in the file. It belongs to the goroutine of
-// its pump.
+// logFile appends the raw bytes of one stream to a file. The first byte opens the file. It never
+// fails, and a full disk never blocks it: it reports the first error to warn, then tries to write
+// at most once per second, and marks the gap with a line in the file. It belongs to the goroutine
+// of its pump.
 type logFile struct {
 	name  string
 	open  func() (*os.File, error)
 	warn  func(error)
 	limit int64
-	wrote func() // if set, is told of each write
+	wrote func() // if set, is called after each write
 
 	f      *os.File
 	kept   int64 // bytes offered so far, up to limit
@@ -52,8 +52,8 @@ func (l *logFile) write(b []byte) {
 	l.gap += int64(len(b) - n)
 }
 
-// keepMatching returns a function that writes the lines with one of some texts, each at once, so
-// that those of several ranks do not mix.
+// keepMatching returns a function that writes the lines that contain one of the texts. It writes
+// each line at once, so that lines of several ranks do not mix.
 func (l *logFile) keepMatching(texts []string) func(prefix string, lines []byte) {
 	return func(prefix string, lines []byte) {
 		for len(lines) > 0 {

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// readBarEvery is how often a progress bar is read. People see no more updates than that.
+	// readBarEvery is how often a progress bar is read. People cannot see more updates.
 	readBarEvery = 100 * time.Millisecond
-	// checksPerRead is how often the pump checks meanwhile whether the pipe fills up, which would
-	// hold the rank up.
+	// checksPerRead is how often, between two reads, the pump checks whether the pipe fills up: a
+	// full pipe would hold the rank up.
 	checksPerRead = 4
-	// busyWithin is how soon after the last read a spliced stream must have more for reads to be
-	// paced.
+	// busyWithin is how soon after the last read a spliced stream must have more output for pacing
+	// to begin.
 	busyWithin = 10 * time.Millisecond
 )
 
@@ -24,11 +24,12 @@ type pacing struct {
 	size int // of the pipe
 	// overwrites says that the last read ended in a line that overwrites itself, and emptied the pipe.
 	overwrites bool
-	// moved is when an exact pump last read or waited, filled when the pipe was last found full.
+	// moved is when an exact pump last read or waited. filled is when the pump last found the pipe
+	// full.
 	moved, filled time.Time
 }
 
-// pace leaves the updates of a progress bar in the pipe for a while. Reading one alone costs the
+// pace leaves the updates of a progress bar in the pipe for a while. Reading one update costs the
 // pump, the file and all followers as much as reading a hundred. Waking the pump ends the pause.
 func (p *pump) pace() {
 	if !p.pacing.overwrites || time.Since(p.pacing.filled) < readBarEvery {
@@ -53,7 +54,7 @@ func (p *pump) pace() {
 	}
 }
 
-// noteBusy paces a spliced stream that had more to read soon after the last read.
+// noteBusy begins the pacing of a spliced stream that had more output soon after the last read.
 func (p *pump) noteBusy(n int) {
 	p.pacing.overwrites = n < console.MaxRead && time.Since(p.pacing.moved) < busyWithin
 	p.pacing.moved = time.Now()

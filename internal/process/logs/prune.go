@@ -18,7 +18,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// eventsFile is the log of a coordinator, or of one that took over.
+// eventsFile is the log of a coordinator, or of a coordinator that took over.
 var eventsFile = lazyregexp.New(`^events(-[a-zA-Z0-9._-]+)?\.jsonl$`)
 
 // rankFiles are the files of a rank in the directory of an attempt, after "rank-<r>.".
@@ -31,9 +31,10 @@ var (
 var bundleFile = lazyregexp.New(`^bundle-[a-zA-Z0-9._-]+\.tar\.gz(\.part)?$`)
 
 // Prune removes the log directories of jobs from base, except the last keep of them by modification
-// time and those that a process has open. It takes a directory for a job's only if it has logs and
-// nothing else, and belongs to this user or to another user in a base that only this user can write
-// to. It follows no link. It skips what it cannot read or remove, and names it in the error.
+// time and those that a process has open. It removes only a directory that has logs and nothing
+// else, and that belongs to this user, or to another user in a base that only this user can write
+// to. It follows no link. It skips directories that it cannot read or remove, and names them in the
+// error.
 func Prune(base string, keep int) error {
 	root, err := safefile.OpenRoot(base, nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,7 +90,7 @@ func removeUnused(base *safefile.Root, j pastJob) error {
 type pastJob struct {
 	id      string
 	written time.Time
-	// rights are those of the owner.
+	// rights are the rights of the directory's owner.
 	rights *safefile.Rights
 }
 
@@ -114,8 +115,8 @@ func pastJobs(base *safefile.Root) ([]pastJob, error) {
 	return jobs, errors.Join(append(errs, err)...)
 }
 
-// inspect reports whether Dir made a directory, and when it was last written. Another user's
-// directory counts only in a base that is this user's alone.
+// inspect reports whether this package made a directory, and when the directory was last written.
+// Another user's directory counts only in a base that is this user's alone.
 func inspect(base *safefile.Root, id string, alone bool) (j pastJob, ours bool, err error) {
 	info, err := base.Lstat(id)
 	if err != nil || !info.IsDir() || !safefile.Is(info) && !alone {
@@ -176,7 +177,8 @@ func isAttempt(base *safefile.Root, name string) (bool, error) {
 const keptAttempts = 20
 
 // pruneAttempts removes the rank's files of older attempts. Other ranks of such an attempt may
-// still run here or elsewhere. Each removes its own files, and the last one the directory.
+// still run here or elsewhere. Each rank removes its own files, and the last rank removes the
+// directory.
 func (r *Rank) pruneAttempts() error {
 	if r.opts.Attempt < keptAttempts {
 		return nil

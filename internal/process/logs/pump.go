@@ -16,9 +16,9 @@ import (
 	"github.com/golaunch/golaunch/internal/process/console"
 )
 
-// pipeSize, in bytes, rides over short delays of the disk. Larger pipes would soon exceed what the
-// kernel grants an unprivileged user (fs.pipe-user-pages-soft, 64 MiB), and every further pipe
-// shrinks to two pages.
+// pipeSize, in bytes, is enough for short delays of the disk. Larger pipes would soon exceed the
+// limit of an unprivileged user (fs.pipe-user-pages-soft, 64 MiB). Beyond the limit, every further
+// pipe has only two pages.
 const pipeSize = 256 << 10
 
 // counts may be read by any goroutine.
@@ -35,7 +35,7 @@ type pump struct {
 	in   *os.File
 	fd   int
 	file *logFile
-	// filtered has the lines that match one of RankOptions.Filters; nil without any.
+	// filtered gets the lines that match one of RankOptions.Filters; nil without filters.
 	filtered *logFile
 	counts   counts
 	tail     *tail // nil if none is kept
@@ -45,7 +45,7 @@ type pump struct {
 
 	flushes chan chan struct{}
 	stop    chan struct{}
-	// woken is sent to when the pump must do more than read.
+	// woken gets a value when the pump must do more than read.
 	woken  chan struct{}
 	pacing pacing
 	// giveUp closes cancel, which ends waiting for the console.
@@ -65,7 +65,7 @@ func newPump(of *safefile.Rights) (*pump, *os.File, error) {
 	if err := unix.SetNonblock(fds[0], true); err != nil {
 		return nil, nil, errors.Join(err, unix.Close(fds[0]), unix.Close(fds[1]))
 	}
-	// The kernel may refuse a larger pipe to a user with many; the default size works too.
+	// The kernel may refuse a larger pipe to a user with many pipes; the default size works too.
 	_, _ = unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, pipeSize)
 	return pumpFrom(fds[0]), os.NewFile(uintptr(fds[1]), "|1"), nil
 }
@@ -157,8 +157,9 @@ func (p *pump) counted(n int) {
 	}
 }
 
-// answer serves those who woke the pump, and reports whether it must stop. run sets the read
-// deadline before it calls answer, and others set it after they asked, so no request is missed.
+// answer serves the requests of goroutines that woke the pump, and reports whether it must stop.
+// run sets the read deadline before it calls answer, and other goroutines set it after their
+// request, so the pump misses no request.
 func (p *pump) answer() bool {
 	for {
 		select {
@@ -179,7 +180,7 @@ func (p *pump) answer() bool {
 }
 
 // drain handles what the pipe holds now and shows an unfinished line. No other process reads the
-// pipe, so it never blocks.
+// pipe, so drain never blocks.
 func (p *pump) drain() {
 	held, err := unix.IoctlGetInt(p.fd, unix.TIOCINQ)
 	for held > 0 && (err == nil || errors.Is(err, unix.EINTR)) {
@@ -193,7 +194,7 @@ func (p *pump) drain() {
 // take handles up to limit bytes from the pipe.
 func (p *pump) take(fd, limit int) (n int, err error) {
 	if p.exact {
-		// Bytes that can be spliced must not be read: if this process were killed in between, they
+		// Do not read bytes that can be spliced: if this process were killed after the read, they
 		// would be neither in the pipe nor in the file.
 		if n, err = p.file.splice(fd, limit); !errors.Is(err, errNoSplice) {
 			p.counted(n)

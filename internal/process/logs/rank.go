@@ -17,31 +17,31 @@ import (
 	"github.com/golaunch/golaunch/internal/process/console"
 )
 
-// RankOptions says which rank's output is carried, and where it goes.
+// RankOptions says which rank's output to carry, and where.
 type RankOptions struct {
 	// Node is the node's name in messages. Rank is global; Attempt counts from 0.
 	Node          string
 	Rank, Attempt int
 	// Console shows the output with Prefix before each line; nil shows nothing. Streams in Hidden
-	// are not shown, and those in Bare have no prefix.
+	// are not shown. Streams in Bare have no prefix.
 	Console      *console.Console
 	Prefix       string
 	Hidden, Bare console.Stream
 	// Alone says that the console shows no other rank. Output without a prefix then passes
 	// unchanged and at once, so that prompts and progress bars appear before their line ends.
 	Alone bool
-	// Alias, if set, is a directory in <dir> with the links stdout.log and stderr.log to the rank's
-	// logs, which then exist from the start, and with the rank's error.json.
+	// Alias, if set, is a directory in <dir>. It has the links stdout.log and stderr.log to the
+	// rank's logs, and the rank's error.json. The logs then exist from the start.
 	Alias string
-	// Filters are texts by stream. A line that is shown with the prefix and contains one of them is
-	// also written to filtered_stdout.log or filtered_stderr.log beside Alias, which all ranks of
-	// the attempt on this node share.
+	// Filters are texts by stream. A line that is shown with the prefix and contains one of the
+	// texts is also written to filtered_stdout.log or filtered_stderr.log beside Alias. All ranks
+	// of the attempt on this node share these two files.
 	Filters map[console.Stream][]string
-	// Limit bounds what is kept of each stream, in bytes; 0 keeps all.
+	// Limit bounds the log of each stream, in bytes; 0 means no bound.
 	Limit int64
-	// Exact puts bytes into the file at the moment they leave the pipe. So another process that
-	// takes the pipe over with Resume, after this one was killed, neither misses nor repeats a
-	// byte. It excludes a Console.
+	// Exact puts bytes into the file at the moment they leave the pipe. If this process is killed,
+	// another process that takes the pipe over with Resume neither misses nor repeats a byte. Exact
+	// excludes a Console.
 	Exact bool
 	// Warn, if set, gets the first error of each log file from the goroutine that writes it. It
 	// must not block.
@@ -59,9 +59,9 @@ type Rank struct {
 }
 
 // Rank starts to carry the output of a rank to <dir>/attempt-<n>/rank-<r>.stdout.log and
-// .stderr.log, mode 0600. The first byte makes the file; output of an earlier run with the same job
-// ID stays. Rank removes an error file, a heartbeat and a notice of such a run, and the rank's
-// files of all attempts except the first and the newest.
+// .stderr.log, mode 0600. The first byte makes the file. Rank keeps the output of an earlier run
+// with the same job ID, but removes that run's error file, heartbeat and notice. It also removes
+// the rank's files of all attempts except the first and the newest.
 func (d *Dir) Rank(opts RankOptions) (*Rank, error) {
 	r := &Rank{dir: d, opts: opts}
 	err := r.prepare()
@@ -114,8 +114,8 @@ func (r *Rank) prepare() error {
 	return nil
 }
 
-// removeOld removes the files of an earlier run. There are none in the directory of an attempt that
-// this run has made, which saves a rank a dozen system calls.
+// removeOld removes the files of an earlier run. If this run made the attempt's directory, there
+// are none, and the rank saves a dozen system calls.
 func (r *Rank) removeOld() error {
 	if _, ours := r.dir.began.Load(r.opts.Attempt); ours && r.opts.Alias == "" {
 		return nil
@@ -128,13 +128,14 @@ func (r *Rank) removeOld() error {
 	return nil
 }
 
-// Full reports whether a file system is full or read-only. Ranks run on without log files then.
+// Full reports whether an error means that a file system is full or read-only. Ranks then run on
+// without log files.
 func Full(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EROFS)
 }
 
-// Resume continues the output of a rank that another process carried with Exact before it died. It
-// takes the descriptors that [Rank.Ends] returned there.
+// Resume continues the output of a rank that another process carried with Exact before that process
+// died. It takes the descriptors that [Rank.Ends] returned there.
 func (d *Dir) Resume(opts RankOptions, stdout, stderr int) (*Rank, error) {
 	r := &Rank{dir: d, opts: opts, out: pumpFrom(stdout), err: pumpFrom(stderr)}
 	err := errors.Join(unix.SetNonblock(stdout, true), unix.SetNonblock(stderr, true))
@@ -201,7 +202,7 @@ func (r *Rank) filteredLog(s console.Stream) *logFile {
 	}
 }
 
-// alias makes the links in Alias. It replaces those of an earlier attempt or run.
+// alias makes the links in Alias. It replaces links of an earlier attempt or run.
 func (r *Rank) alias() error {
 	if r.opts.Alias == "" {
 		return nil
@@ -231,7 +232,7 @@ func (r *Rank) alias() error {
 }
 
 // openLog opens a file to append to, in a directory that belongs to one user alone. Without a
-// directory it drops what is written.
+// directory, the file drops what is written.
 func openLog(root *safefile.Root, name string) (*os.File, error) {
 	if root == nil {
 		return os.OpenFile(os.DevNull, os.O_WRONLY, 0)
@@ -302,8 +303,8 @@ func (r *Rank) Files() []string { return []string{r.file("stdout.log"), r.file("
 // Written is the number of bytes that the rank has written.
 func (r *Rank) Written() int64 { return r.out.counts.bytes.Load() + r.err.counts.bytes.Load() }
 
-// Wrote is how many bytes and lines the rank has written, and when it last wrote, or zero. Exact
-// output does not count lines.
+// Wrote returns how many bytes and lines the rank has written, and when it last wrote, or zero. It
+// counts no lines of Exact output.
 func (r *Rank) Wrote() (bytes, lines int64, last time.Time) {
 	lines = r.out.counts.lines.Load() + r.err.counts.lines.Load()
 	if at := max(r.out.counts.last.Load(), r.err.counts.last.Load()); at > 0 {
@@ -314,14 +315,14 @@ func (r *Rank) Wrote() (bytes, lines int64, last time.Time) {
 
 // Started closes Stdout and Stderr in this process, once the rank has them.
 func (r *Rank) Started() {
-	// This fails only if they are closed already; a resumed rank has none.
+	// This fails only if they are already closed; a resumed rank has none.
 	_ = r.Stdout.Close()
 	_ = r.Stderr.Close()
 }
 
-// Flush returns when everything that was in the pipes is in the files and handed to the console. So
-// all output of an exited rank is handled, even if grandchildren hold its pipes. The error is that
-// of ctx if the console or the disk is slow.
+// Flush returns when everything that was in the pipes is in the files and with the console. Then
+// all output of an exited rank is handled, even if grandchildren hold its pipes. If the console or
+// the disk is slow, the error is that of ctx.
 func (r *Rank) Flush(ctx context.Context) error {
 	if err := errors.Join(r.out.flush(ctx), r.err.flush(ctx)); err != nil {
 		return fmt.Errorf("read the last output of %s: %w", r.label(), err)
@@ -329,9 +330,9 @@ func (r *Rank) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Tail is the last lines of stderr as far as they were read: at most 40 lines and 8 KiB of valid
-// UTF-8 without control characters other than newlines and tabs. pdb's closing question follows, if
-// stdout ends with it.
+// Tail returns the last read lines of stderr: at most 40 lines and 8 KiB of valid UTF-8 without
+// control characters other than newlines and tabs. If stdout ends with pdb's closing question, it
+// follows.
 func (r *Rank) Tail() string {
 	t := r.err.tail
 	if r.opts.Exact {
@@ -341,8 +342,8 @@ func (r *Rank) Tail() string {
 }
 
 // pdbQuestion is a newline and the last line of stdout, if that is the question with which pdb ends
-// the program from Python 3.14 on. The exit code is then 1, and nothing else tells it from a
-// failure.
+// the program from Python 3.14 on. The exit code is then 1, and only the question tells such an end
+// from a failure.
 func (r *Rank) pdbQuestion() string {
 	out := strings.TrimRight(r.readTail(console.Stdout).text(), "\n ")
 	line := out[strings.LastIndexByte(out, '\n')+1:]

@@ -19,20 +19,20 @@ import (
 
 const (
 	maxChunk = 64 << 10
-	// maxErrors is how many unreadable files the error names. It counts the others.
+	// maxErrors is how many unreadable files the error names. It only counts the others.
 	maxErrors = 16
 )
 
 // Reader reads the log files of a job, also while they are written. It has at most one file open,
 // and belongs to one goroutine. It skips other files in the directory. It does not read links or
-// other odd files; like files that vanish or shrink, they are named in the final error.
+// other odd files: the final error names them, and also files that vanish or shrink.
 type Reader struct {
 	dir      *Dir
 	filter   Filter
-	follower *follower // nil: what is there is all
+	follower *follower // nil reads only what is there
 
 	attempts []int // not yet listed
-	turns    bool  // files are what the follower took, and take turns
+	turns    bool  // files come from the follower, and take turns
 	files    []File
 	next     int            // in files
 	at       map[File]int64 // what was read of each file; negative when it is not to be read any more
@@ -47,7 +47,8 @@ type Reader struct {
 }
 
 // Read reads the current contents of the files, ordered by attempt, rank and stream. from has the
-// offsets to start at, so that a reader may continue another; a negative offset leaves a file out.
+// offsets to start at, so that a reader may continue where another ended. A negative offset omits a
+// file.
 func (d *Dir) Read(filter Filter, from map[File]int64) *Reader {
 	r := &Reader{dir: d, filter: filter, at: maps.Clone(from)}
 	if r.at == nil {
@@ -61,9 +62,9 @@ func (d *Dir) Read(filter Filter, from map[File]int64) *Reader {
 }
 
 // Follow reads the files as Read does, and then what ranks of this Dir write, until Done. The order
-// is exact within a file and roughly that of the writes between files: each file with news gives
-// one chunk at a time. A slow caller holds no rank up. Follow does not see what other processes
-// write later.
+// is exact within a file. Between files it is roughly the order of the writes: each file with new
+// output gives one chunk at a time. A slow caller holds no rank up. Follow does not see later
+// writes of other processes.
 func (d *Dir) Follow(filter Filter, from map[File]int64) *Reader {
 	o := newFollower(filter)
 	d.hub.join(o)
@@ -76,9 +77,9 @@ func (d *Dir) Follow(filter Filter, from map[File]int64) *Reader {
 // everything.
 func (d *Dir) Done() { d.hub.end() }
 
-// Next returns the next chunk; its Data is valid until the following call. It waits for one while
-// the job runs, until ctx ends; it may then be called again. At the end it returns io.EOF, or an
-// error that names the files it could not read completely.
+// Next returns the next chunk; its Data is valid until the following call. While the job runs, Next
+// waits for a chunk until ctx ends; it may then be called again. At the end it returns io.EOF, or
+// an error that names the files that it could not read completely.
 func (r *Reader) Next(ctx context.Context) (Chunk, error) {
 	for {
 		if r.pos < r.end {
@@ -143,7 +144,8 @@ func (r *Reader) refill(ctx context.Context) error {
 		r.files = nil
 		return r.verdict()
 	}
-	// The order matters: once over is set, nothing is written, so what take returns is complete.
+	// The order matters: once over is set, there are no more writes, so the files from take are
+	// complete.
 	over := r.dir.hub.over.Load()
 	r.turns = true
 	if r.files = r.follower.take(r.files); len(r.files) > 0 {

@@ -23,14 +23,14 @@ import (
 // run holds a shared flock(2) on it, which the kernel releases when the last one ends. A process
 // writes the file under an exclusive lock and then keeps a shared one.
 //
-// On a file system without locks the text decides alone: the owner lives if its machine has not
+// On a file system without locks, only the text decides: the owner lives if its machine has not
 // booted since, and its pid still has the same start time. An owner on another machine counts as
 // gone.
 const ownerFile = ".owner"
 
 // Owner is the process that took a directory for its run.
 type Owner struct {
-	// Run is the same for all processes of a run and no others.
+	// Run is the same for all processes of a run, and differs from all other runs.
 	Run string
 	// PID, Start (ticks since boot, proc_pid_stat(5)) and Boot, the machine's boot id, identify one
 	// process for all time.
@@ -64,7 +64,7 @@ func boot() string {
 	return strings.TrimSpace(string(text))
 }
 
-// startTicks is when a process started, or empty if there is none.
+// startTicks is when a process started; empty if there is no such process.
 func startTicks(pid int) string {
 	st, ok := procfs.ReadStat(pid)
 	if !ok {
@@ -101,8 +101,8 @@ func TakeBase(dir, run string) (io.Closer, error) {
 	return take(root, run)
 }
 
-// TakeDir is OpenDir for a run, which has the directory for itself until its last process has
-// closed it or ended. It fails with a [TakenError] while another run has it.
+// TakeDir is OpenDir for a run. No other run gets the directory until the last process of this run
+// has closed it or ended. It fails with a [TakenError] while another run has it.
 func (a Access) TakeDir(base, job, run string) (*Dir, error) {
 	d, err := a.newDir(base, job, func(d *Dir, base string) error {
 		if err := d.create(base); err != nil {
@@ -134,7 +134,8 @@ func (a Access) TakeFree(base, job, run string) (*Dir, error) {
 // maxNamesakes bounds the concurrent runs with one name.
 const maxNamesakes = 1000
 
-// take takes the directory for a run. A directory that was removed meanwhile is an errRemoved.
+// take takes the directory for a run. The error is errRemoved if the directory was removed
+// meanwhile.
 func (d *Dir) take(run string) (err error) {
 	d.owner, err = take(d.root, run)
 	if _, taken := errors.AsType[*TakenError](err); err != nil && !taken && !errors.Is(err, fs.ErrNotExist) {
@@ -147,7 +148,7 @@ func (d *Dir) take(run string) (err error) {
 	return err
 }
 
-// take returns what holds the directory for a run.
+// take takes a directory for a run until the returned value is closed.
 func take(dir *safefile.Root, run string) (io.Closer, error) {
 	f, err := dir.OpenOwn(ownerFile, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -159,8 +160,9 @@ func take(dir *safefile.Root, run string) (io.Closer, error) {
 	return f, nil
 }
 
-// claim makes this process the owner unless another process is, holds the lock, and returns the
-// owner. A full disk stops no job: an owner that could not be written keeps no other out.
+// claim makes this process the owner unless another process is the owner, holds the lock, and
+// returns the owner. A full disk stops no job: an owner that could not be written keeps no other
+// run out.
 func claim(f *os.File, run string) Owner {
 	switch err := flock(f, unix.LOCK_EX|unix.LOCK_NB); {
 	case err == nil:

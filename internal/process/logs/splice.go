@@ -38,11 +38,11 @@ func (p *pump) move() error {
 	return readErr
 }
 
-// splice moves up to limit bytes from a pipe to the file with splice(2). It takes from the pipe
-// exactly what it has written, even if a signal ends this process in the middle (fs/splice.c,
+// splice moves up to limit bytes from a pipe to the file with splice(2). Even if a signal ends this
+// process in the middle, exactly the written bytes have left the pipe (fs/splice.c,
 // iter_file_splice_write). The error is io.EOF once the pipe has no writer, EAGAIN if the pipe is
 // empty, and errNoSplice at the limit of the log, after an error or on an unsuitable file system.
-// It does not report that cause: the write that follows meets it too.
+// It does not report the cause of errNoSplice, since the following write fails for the same cause.
 func (l *logFile) splice(pipe, limit int) (int, error) {
 	if l.gap > 0 {
 		return 0, errNoSplice
@@ -75,8 +75,8 @@ func (l *logFile) splice(pipe, limit int) (int, error) {
 
 var errNoSplice = errors.New("it cannot be spliced")
 
-// openExact opens a file to write at its end, but not to append, which splice(2) refuses. The
-// existing bytes count towards the limit.
+// openExact opens a file to write at its end. It does not open the file to append, which splice(2)
+// refuses. The existing bytes count towards the limit.
 func (l *logFile) openExact(root *safefile.Root, name string) (*os.File, error) {
 	f, err := openLog(root, name)
 	if err != nil {

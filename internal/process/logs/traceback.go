@@ -18,11 +18,11 @@ const (
 	maxTraceback = 64 << 10
 )
 
-// Traceback is what torch's @record wrote into the error file about the exception that ended the
-// rank: the Python traceback, else the message. It is empty without an error file, as after a
-// signal or os._exit. It is valid UTF-8 without control characters other than newlines and tabs,
-// and at most the last 64 KiB. An error file that is unreadable, over 1 MiB or in another format is
-// an error.
+// Traceback returns what torch's @record wrote into the error file about the exception that ended
+// the rank: the Python traceback, else the message. It returns nothing without an error file, as
+// after a signal or os._exit. The text is valid UTF-8 without control characters other than
+// newlines and tabs, and at most the last 64 KiB. An error file that is unreadable, over 1 MiB or
+// in another format is an error.
 func (r *Rank) Traceback() (string, error) {
 	b, err := r.readErrorFile()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -62,8 +62,8 @@ func (d *Dir) ErrorFile(attempt, rank int) ([]byte, error) {
 	return nil, fs.ErrNotExist
 }
 
-// readErrorFile reads a file that the rank made and that may be anything. O_NONBLOCK keeps a FIFO
-// from blocking it.
+// readErrorFile reads a file that the rank made, which may be of any kind. O_NONBLOCK keeps a FIFO
+// from blocking the read.
 func (d *Dir) readErrorFile(name string) ([]byte, error) {
 	if d.root == nil {
 		return nil, fs.ErrNotExist

@@ -13,14 +13,14 @@ import (
 
 // Epoch is a moment of this machine that divides older processes from younger ones. Linux hands out
 // process numbers in turn and begins again at the end (idr_alloc_cyclic), so a number alone may
-// prove that its process is older. The descendants of a rank are then among few processes, however
-// many the machine has.
+// prove that its process is older. golaunch then searches only few processes for the descendants of
+// a rank, however many the machine has.
 type Epoch struct {
 	// At is the moment, by [BootTime].
 	At time.Duration
-	// Last is the newest process number, Forks how many processes and threads the machine has
-	// started, and Threads how many live, whose numbers are skipped. Last is 0 where the kernel
-	// does not say.
+	// Last is the newest process number; 0 where the kernel does not say. Forks is how many
+	// processes and threads the machine has started. Threads is how many of them live: the kernel
+	// skips their numbers.
 	Last           int
 	Forks, Threads uint64
 }
@@ -44,8 +44,8 @@ func NewEpoch() Epoch {
 	return e
 }
 
-// readKernel reads a file of /proc, unless another file system is there, such as lxcfs in a
-// container.
+// readKernel reads a file of /proc, unless another file system, such as lxcfs in a container, has
+// replaced it.
 func readKernel(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -70,8 +70,8 @@ const (
 	epochSlack = 1000
 )
 
-// filter returns the numbers that a process younger than the epoch may have. It returns all of them
-// if that is unknown, or if a process that is known to be younger contradicts it.
+// filter returns the numbers that a process younger than the epoch may have. It returns all numbers
+// if it cannot tell, or if the number of a process that is known to be younger is not among them.
 func (e Epoch) filter(pids, younger []int) []int {
 	limit, _ := ReadNumber("/proc/sys/kernel/pid_max")
 	may := e.younger(NewEpoch(), limit)
@@ -81,9 +81,9 @@ func (e Epoch) filter(pids, younger []int) []int {
 	return slices.DeleteFunc(pids, func(pid int) bool { return !may(pid) })
 }
 
-// younger returns which numbers below a limit may have been handed out from e until now. It returns
-// nil if all may: the numbers have begun again, or have advanced by more than the started processes
-// explain.
+// younger reports which numbers below a limit the kernel may have handed out from e until now. It
+// returns nil if all numbers are possible: they have begun again, or have advanced by more than the
+// started processes explain.
 func (e Epoch) younger(now Epoch, limit int) func(pid int) bool {
 	if e.Last == 0 || now.Last == 0 || now.Forks < e.Forks {
 		return nil

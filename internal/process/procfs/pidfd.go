@@ -17,7 +17,7 @@ var PidfdOpen = unix.PidfdOpen
 const recheck = 5 * time.Millisecond
 
 // Handle refers to one process, even if its number is reused. It is a pidfd in the network poller,
-// so that a wait occupies no thread; without pidfds it is the bare number.
+// so that a wait occupies no thread. Without pidfds, it is only the number.
 type Handle struct {
 	PID  int
 	file *os.File
@@ -60,7 +60,7 @@ func (h Handle) Signal(sig unix.Signal) {
 	}
 }
 
-// Exists fails if the process is gone: has ended and was reaped. It needs a pinned handle.
+// Exists fails if the process has ended and was reaped. It needs a pinned handle.
 func (h Handle) Exists() error {
 	conn, err := h.file.SyscallConn()
 	if err != nil {
@@ -71,14 +71,14 @@ func (h Handle) Exists() error {
 	return errors.Join(err, gone)
 }
 
-// Await waits until the process has exited, and returns false if the deadline of its file came
-// first. Without a pidfd it returns true at once.
+// Await waits until the process has exited, and returns false if the deadline of the handle's file
+// passed first. Without a pidfd it returns true at once.
 func (h Handle) Await() bool {
 	return h.file == nil || AwaitFile(h.file, readable) == nil
 }
 
-// AwaitFile waits on a non-blocking file until done returns true, which it asks at each event, or
-// until the file's deadline.
+// AwaitFile waits on a non-blocking file until done returns true or the file's deadline passes. It
+// calls done at each event.
 func AwaitFile(f *os.File, done func(fd uintptr) bool) error {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -92,8 +92,9 @@ func readable(fd uintptr) bool {
 	return n > 0 && err == nil
 }
 
-// AwaitAll waits until all have exited, and returns false if the deadline or rush came first. Where
-// there are no pidfds some may still live: the caller looks again. It closes the handles.
+// AwaitAll waits until all processes have exited, and returns false if the deadline or rush came
+// first. Without pidfds, some processes may still live, and the caller must look again. It closes
+// the handles.
 func AwaitAll(handles []Handle, deadline time.Time, rush <-chan struct{}) bool {
 	all := make(chan bool, 1)
 	for _, h := range handles {
@@ -143,7 +144,7 @@ func Alive(pid int, match func(Stat) bool) bool {
 	return ok && !st.Dead() && match(st)
 }
 
-// KillLimit bounds the wait for processes that were sent SIGKILL: one that lives longer hangs in a
+// KillLimit bounds the wait for processes that got SIGKILL: a process that lives longer hangs in a
 // driver or a file system.
 const KillLimit = 2 * time.Minute
 

@@ -37,7 +37,7 @@ func (st Stat) String() string { return fmt.Sprintf("%d (%s, state %c)", st.PID,
 // ReadStat returns false if there is no such process.
 func ReadStat(pid int) (Stat, bool) { return readStat(pid, "/proc/"+strconv.Itoa(pid)+"/stat") }
 
-// ReadThread is ReadStat of a thread, whose number is then the PID.
+// ReadThread is ReadStat for a thread. The PID of its Stat is the thread's number.
 func ReadThread(pid, tid int) (Stat, bool) {
 	return readStat(tid, "/proc/"+strconv.Itoa(pid)+"/task/"+strconv.Itoa(tid)+"/stat")
 }
@@ -120,7 +120,7 @@ func Field(text, name string) string {
 	return ""
 }
 
-// Transferred returns the bytes that a process has read and written (rchar and wchar of
+// Transferred returns how many bytes a process has read and written (rchar and wchar of
 // /proc/PID/io); 0 if this user may not know.
 func Transferred(pid int) (total uint64) {
 	text, err := ReadFile("/proc/" + strconv.Itoa(pid) + "/io")
@@ -141,8 +141,8 @@ func Transferred(pid int) (total uint64) {
 	return total
 }
 
-// Processes returns the numbers of all processes that may be younger than an epoch, as the given
-// ones are.
+// Processes returns the numbers of all processes that may be younger than an epoch. The given
+// processes are known to be younger.
 func Processes(since Epoch, younger []int) ([]int, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
