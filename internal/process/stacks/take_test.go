@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -282,7 +283,8 @@ func TestGone(t *testing.T) {
 	}
 	c.Process.Kill()
 	until := Sample{}
-	for until.Missing == "" { // it becomes a zombie, because it is not reaped
+	// It becomes a zombie, because it is not reaped. Before that, its program may have ended already.
+	for end := time.Now().Add(10 * time.Second); until.Missing != errGone.Error() && time.Now().Before(end); {
 		until = Take(t.Context(), []Process{{PID: c.Process.Pid}}, Options{})[0]
 	}
 	if c.Wait(); until.Missing != errGone.Error() {
