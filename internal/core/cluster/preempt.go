@@ -201,7 +201,7 @@ func (s *State) lacks(e *entry) int {
 	return max(1, e.least-e.gpus)
 }
 
-// limit names the limit because of which a job waits.
+// limit names the limit that a job waits for.
 func (s *State) limit(e *entry) string {
 	most, _ := s.allowed(e.purse())
 	return fmt.Sprintf("waiting for the limit of %s in %s: %d of %s are in use, and it needs %d", owner(e.User), e.Priority,

@@ -172,7 +172,7 @@ func (s *State) byTurn(a, b *entry) int {
 	return cmp.Or(first(a.wait.ahead, b.wait.ahead), cmp.Compare(s.used[a.purse()], s.used[b.purse()]), bySubmission(a, b))
 }
 
-// first orders two items of which only one has a property: that one is first.
+// first orders two items if only one of them has a property: that item is first.
 func first(a, b bool) int {
 	switch {
 	case a == b:

@@ -79,7 +79,7 @@ func (r *Rights) assume() error {
 	return nil
 }
 
-// me is the user to whom files belong that this thread makes: the effective user, or the user of
+// me is the owner of files that this thread makes: the effective user, or the user of
 // [Rights.Do].
 func me() int {
 	uid, _ := unix.SetfsuidRetUid(-1) // an invalid user changes nothing
