@@ -101,7 +101,7 @@ func (o *coordinatorOptions) announce(io *cli.Console, at netip.AddrPort) error 
 // untilStopped cancels at the first signal that means stop.
 func untilStopped(heard <-chan os.Signal, cancel context.CancelFunc) {
 	for s := range heard {
-		if s != syscall.SIGUSR1 && s != syscall.SIGUSR2 { // which are for ranks
+		if s != syscall.SIGUSR1 && s != syscall.SIGUSR2 { // these are for ranks
 			cancel()
 			return
 		}

@@ -39,7 +39,7 @@ func newDoctor(s *cli.Console) *cobra.Command {
 	f.StringVar(&o.check.Library, "libnccl", "", "with --fabric: load this `file`, not the libnccl.so.2 of the Python environment or the loader")
 	f.DurationVar(&o.check.Limit, "test-limit", 0, "with --fabric: how long one test may take (2s; 20s with GPUs)")
 	cli.CompleteFlags(c)
-	var jobs string // a flag of a job that is on the command line, whatever variables say
+	var jobs string // a job's flag on the command line; variables do not count
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return fmt.Errorf("%w: it runs no command; leave out %q", launcher.ErrUsage, args)
@@ -137,7 +137,7 @@ func (o *doctorOptions) fabricJob() launcher.Job {
 	j.Command = fabric.Command(o.check)
 	j.Restarts.Policy, j.Restarts.Max = "never", 0
 	j.Ranks.Store, j.Ranks.Visibility, j.Ranks.Bind = "golaunch", rankenv.SeeJob, "none"
-	j.Stopping.Grace = time.Second // none of them has anything to save
+	j.Stopping.Grace = time.Second // no rank has anything to save
 	prefixed := false
 	j.Output.Prefix, j.Output.Ranks, j.Output.JSON = &prefixed, nil, o.JSON
 	return j

@@ -58,11 +58,10 @@ type explanation struct {
 	Try    *int   `json:"attempt,omitempty"`
 	Victim bool   `json:"victim"`
 	Remedy string `json:"remedy"`
-	// Decided is true if the coordinator decided this when the job ran; otherwise the logs were
-	// judged now.
+	// Decided is true if the coordinator decided this while the job ran, and false if explain did.
 	Decided bool    `json:"decided"`
 	Ranks   []group `json:"ranks"`
-	// Run is the newest run's directory in one that has several.
+	// Run is the directory of the newest run, if the given directory has several.
 	Run string `json:"run,omitempty"`
 
 	at    time.Time
@@ -114,7 +113,7 @@ func (o *explainOptions) judge(paths []string) ([]postmortem.Judged, error) {
 // maxFiles is how many paths explain accepts.
 const maxFiles = 1 << 16
 
-// newExplanation takes the root cause, which is first, and groups the ranks by cause.
+// newExplanation takes the root cause from the first of judged, and groups the ranks by cause.
 func newExplanation(judged []postmortem.Judged) explanation {
 	j := judged[0]
 	e := explanation{
@@ -171,7 +170,7 @@ func (e explanation) print(w io.Writer) {
 	}
 	for _, g := range e.Ranks {
 		switch {
-		case e.Rank != nil && g.Ranks == fmt.Sprint(*e.Rank): // it has been said
+		case e.Rank != nil && g.Ranks == fmt.Sprint(*e.Rank): // an earlier line has named the rank
 		case g.Victim:
 			fmt.Fprintf(w, "echoes  ranks %s: %s\n", g.Ranks, g.Cause)
 		default:

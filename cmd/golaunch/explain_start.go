@@ -20,7 +20,7 @@ import (
 // explain --start --json prints starts; docs/json.md is its contract.
 type startsExplained struct {
 	jsonout.Header
-	// Run is the newest run's directory in one that has several.
+	// Run is the directory of the newest run, if the given directory has several.
 	Run    string         `json:"run,omitempty"`
 	Starts []report.Start `json:"starts"`
 }
@@ -44,7 +44,7 @@ func (o *explainOptions) explainStart(io *cli.Console, of []string) error {
 	return nil
 }
 
-// starts reads a log directory. If there is nothing of that name, it asks for a job.
+// starts reads a log directory. If no file has that name, it asks the coordinator for a job.
 func (o *explainOptions) starts(of string) (e startsExplained, err error) {
 	_, err = os.Lstat(of)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -86,7 +86,7 @@ func (e startsExplained) print(w io.Writer) {
 	}
 }
 
-// last says with what a phase ended.
+// last names the node or rank with which a phase ended.
 func last(p report.StartPhase) string {
 	var who []string
 	if p.Rank != nil {

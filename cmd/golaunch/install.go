@@ -63,7 +63,7 @@ func install(from, dir string) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = os.Remove(to.Name()) // what went wrong before says more
+			_ = os.Remove(to.Name()) // the earlier error says more
 		}
 	}()
 	_, err = io.Copy(to, self)
@@ -77,7 +77,7 @@ func install(from, dir string) (err error) {
 	return nil
 }
 
-// link makes a link to golaunch in a directory, unless another file has its name.
+// link makes a link to golaunch in a directory, unless another file has the link's name.
 func link(dir, as string) error {
 	name := filepath.Join(dir, as)
 	if to, err := os.Readlink(name); err == nil && to == "golaunch" {

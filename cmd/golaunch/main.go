@@ -108,7 +108,7 @@ func rootFor(s *cli.Console, args []string) *cobra.Command {
 			continue
 		}
 		c := v.make(s)
-		if v.name == "run" && !givesCommand(c.Flags(), args[1:]) { // which may print the help of all
+		if v.name == "run" && !givesCommand(c.Flags(), args[1:]) { // the help may list all verbs
 			return newRoot(s)
 		}
 		root := &cobra.Command{Use: "golaunch"}

@@ -169,7 +169,7 @@ type environment struct {
 type explained struct {
 	jsonout.Header
 	environment
-	// Workspace is what the ranks would run in; nil if they run where the nodes have it.
+	// Workspace is the directory that would travel to the ranks; nil if none would.
 	Workspace *report.Workspace `json:"workspace,omitempty"`
 }
 

@@ -101,8 +101,8 @@ func launch(io *cli.Console, j launcher.Job, stops ...os.Signal) (int, error) {
 	return result.Code, err
 }
 
-// findCluster gives the job to the coordinator on this machine, if one runs and the flags name no
-// other place.
+// findCluster gives the job to the coordinator on this machine, if one runs and the flags choose no
+// other way to run it.
 func findCluster(o *jobflags.Flags, io *cli.Console) error {
 	j := &o.Job
 	switch {
@@ -132,8 +132,8 @@ func findCluster(o *jobflags.Flags, io *cli.Console) error {
 }
 
 // hearSignals returns the signals that golaunch acts on, and more. The token is in this process's
-// memory, so it also makes that memory unreadable for core files and for other processes of the
-// user.
+// memory, so hearSignals also makes that memory unreadable for core files and for other processes
+// of the user.
 func hearSignals(more ...os.Signal) (<-chan os.Signal, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("cannot protect this process's memory: %w", err)

@@ -27,7 +27,8 @@ func newSwap(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// run takes a node out of its jobs, which go on elsewhere, and returns when its agent has left.
+// run takes a node out of its jobs, which go on elsewhere, and returns when the node's agent has
+// left.
 func (o *swapOptions) run(io *cli.Console, node string) error {
 	if o.within < 0 {
 		return fmt.Errorf("%w: --within %s: at least 0s", launcher.ErrUsage, o.within)

@@ -21,13 +21,13 @@ type Level int
 
 // The levels, from the best.
 const (
-	// Fine is nothing to look at.
+	// Fine needs no attention.
 	Fine Level = iota
-	// Note is something to know.
+	// Note is worth knowing.
 	Note
-	// Warn is something that costs time, or will.
+	// Warn costs time, or will.
 	Warn
-	// Bad is something that has failed, or stands still.
+	// Bad has failed, or stands still.
 	Bad
 )
 
@@ -49,7 +49,7 @@ func Worse(a, b Alert) int {
 	return cmp.Or(cmp.Compare(b.Level, a.Level), cmp.Compare(b.Weight, a.Weight))
 }
 
-// Kinds of alerts, which stand above a magnitude in a weight.
+// Kinds of alerts. In a weight, the kind counts before the magnitude.
 const (
 	byPower = iota
 	byUse
@@ -63,27 +63,27 @@ const (
 	byEnd
 )
 
-// alert is one of a kind: among those of one kind the magnitude decides.
+// newAlert makes an alert of a kind. Among alerts of one kind the magnitude decides.
 func newAlert(l Level, kind int, magnitude float64, format string, args ...any) Alert {
 	return Alert{l, float64(kind)*1e9 + min(magnitude, 1e9-1), fmt.Sprintf(format, args...)}
 }
 
 const (
-	// stuckAfter is the least time without a heartbeat that is called a standstill. It is longer
-	// where steps are: stuckSteps of them.
+	// stuckAfter is the least time without a heartbeat that counts as a standstill. If stuckSteps
+	// steps take longer, their time does.
 	stuckAfter, stuckSteps = 3 * time.Minute, 30
-	// FreshBeat is the age of a heartbeat below which it is nothing to speak of.
+	// FreshBeat is the age below which a heartbeat's age need not be shown.
 	FreshBeat = 5 * time.Second
-	// slowPace is how much longer than the median a step is that is called slow.
+	// slowPace is how much longer than the median a slow step takes.
 	slowPace = 1.2
-	// lowUse is the share of the median's GPU use below which one is called low.
+	// lowUse is the share of the median GPU use below which a GPU's use is low.
 	lowUse = 0.5
-	// unheard is how long nothing was measured of a rank before that is said.
+	// unheard is how long a rank must have no sample before an alert says so.
 	unheard = 20 * time.Second
 )
 
-// judge is the one place that says what is wrong with a rank, and how badly. Of several alerts it
-// is the worst.
+// rankAlert alone decides what is wrong with a rank, and how badly. Of several alerts it returns
+// the worst.
 func rankAlert(r *view.Rank, n *view.Node, of Norms, now time.Time) Alert {
 	if r.Exit != nil {
 		return endAlert(r)
@@ -119,8 +119,8 @@ func nodeAlert(n *view.Node) Alert {
 	return Alert{}
 }
 
-// heartbeatAlert is for a rank that has reported steps and does not go on. The others wait for the
-// rank with the lowest step.
+// heartbeatAlert is for a rank that has reported steps and now reports none. The others wait for
+// the rank with the lowest step.
 func heartbeatAlert(r *view.Rank, of Norms) Alert {
 	late, behind := r.Now.BeatAge, max(0, of.step-r.Now.Step)
 	if !units.Known(behind) {
@@ -158,7 +158,7 @@ func xidAlert(r *view.Rank) Alert {
 	return newAlert(level, byXid, r.Now.Xids, "%s of its GPU (Xid)", units.Plural(int(r.Now.Xids), "error"))
 }
 
-// stepAlert compares steps as of one time, since each rank was sampled at its own.
+// stepAlert compares the ranks' steps at one time, since their samples have different times.
 func stepAlert(r *view.Rank, of Norms) Alert {
 	if !(of.StepTime > 0) || len(r.Samples) == 0 {
 		return Alert{}
@@ -189,8 +189,8 @@ func useAlert(r *view.Rank, of Norms) Alert {
 	return Alert{}
 }
 
-// powerAlert is for a rank that works while others wait: a GPU that waits draws less power and
-// reports full use all the same. One sample proves nothing; after about a minute of samples, the
+// powerAlert is for a rank that works while others wait: a GPU that waits draws less power,
+// although it reports full use. One sample proves nothing; after about a minute of samples, the
 // straggler detection decides.
 func powerAlert(r *view.Rank, of Norms) Alert {
 	if more := r.Now.GPUPower - of.power; of.ranks >= 8 && more > max(0.1*of.power, 4*of.powerSpread) {
@@ -199,7 +199,7 @@ func powerAlert(r *view.Rank, of Norms) Alert {
 	return Alert{}
 }
 
-// stragglerAlert is for a straggler that was found, with its cost.
+// stragglerAlert reports a straggler with its cost.
 func stragglerAlert(f straggler.Finding, now time.Time) Alert {
 	who, cost := "", ""
 	if f.Whole {

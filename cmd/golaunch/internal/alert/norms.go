@@ -15,10 +15,10 @@ type Norms struct {
 	ranks                            int
 	StepTime, use, power, PowerLimit float64
 	powerSpread, CPUs, Memory        float64
-	// BeatAge and SilenceAge are those of the newest heartbeat and the newest line of any rank, in
-	// seconds.
+	// BeatAge and SilenceAge are the ages of the newest heartbeat and the newest line of any rank,
+	// in seconds.
 	BeatAge, SilenceAge float64
-	// step is the highest of any rank, as it was known at a time.
+	// step is the highest step of any rank that was known at a time.
 	step float64
 	at   time.Time
 }
@@ -50,7 +50,7 @@ func (n *Norms) add(r *view.Rank) {
 		}
 	}
 	n.BeatAge = lowest(n.BeatAge, r.Now.BeatAge)
-	if r.Now.LogBytes != 0 { // else it is the age of the rank
+	if r.Now.LogBytes != 0 { // without output it is the age of the rank
 		n.SilenceAge = lowest(n.SilenceAge, r.Now.SilenceAge)
 	}
 	n.PowerLimit, n.CPUs = highest(n.PowerLimit, r.Now.GPUPowerLimit), highest(n.CPUs, r.Now.CPUs)
@@ -84,7 +84,7 @@ func lowest(a, b float64) float64 {
 func (n *Norms) Late() float64  { return report.Usage{StepTime: n.StepTime}.Late() }
 func (n *Norms) stuck() float64 { return max(stuckAfter.Seconds(), n.Steps(stuckSteps)) }
 
-// Steps is the time of a number of steps in seconds; 0 if unknown.
+// Steps is the time that a number of steps takes, in seconds; 0 if unknown.
 func (n *Norms) Steps(number float64) float64 {
 	if !units.Known(n.StepTime) {
 		return 0

@@ -28,7 +28,7 @@ func (p *Picture) Job(id string) *Job { return p.jobs[id] }
 // Node finds a node by its name, with the ranks of all jobs; nil if there is none.
 func (p *Picture) Node(name string) *Node { return p.nodes[name] }
 
-// NoRank is the rank of a finding about none.
+// NoRank is the rank of a finding that is about no rank.
 const NoRank = -1
 
 // Job is a job, its ranks, and the nodes that it has.
@@ -75,7 +75,7 @@ func NewPicture(s *view.State) *Picture {
 	return p
 }
 
-// compareJobs sorts jobs that are over last, the newest of them first.
+// compareJobs sorts finished jobs last, the newest of them first.
 func compareJobs(a, b *Job) int {
 	if x, y := a.Over(), b.Over(); x != y {
 		return cmp.Compare(btoi(x), btoi(y))
@@ -134,7 +134,7 @@ func (p *Picture) slow(j *view.Job) map[int]Alert {
 	return all
 }
 
-// judge sorts, and sets the job's alert.
+// judge sorts nodes and ranks, and sets the job's alert.
 func (j *Job) judge() {
 	byAlert := func(a, b *Rank) int { return Worse(a.Alert, b.Alert) }
 	slices.SortStableFunc(j.Ranks, byAlert)
@@ -148,7 +148,7 @@ func (j *Job) judge() {
 // Over reports whether a job has ended.
 func (j *Job) Over() bool { return j.Phase == "finished" }
 
-// Failed reports whether a job has ended in failure, rather than well or as a user wanted.
+// Failed reports whether a job has ended in failure, not with success or because a user stopped it.
 func (j *Job) Failed() bool {
 	return j.Over() && j.Result != nil && !slices.Contains([]report.Ending{report.EndSuccess, report.EndCancelled, report.EndPreempted}, j.Result.Ending)
 }
@@ -212,7 +212,7 @@ func (j *Job) worst() Alert {
 	return c
 }
 
-// own is the alert of the node itself.
+// own is the alert about the node itself, not its ranks.
 func (n *Node) own() Alert {
 	c := nodeAlert(n.Node)
 	switch {
@@ -237,8 +237,8 @@ func (n *Node) judge() {
 	}
 }
 
-// Wrong reports whether a job waits, has failed or stands still, or a node is silent. With a job,
-// only that job counts; without one, all that are not over. Of a job that is over only its end
+// Wrong reports whether a job waits, has failed or stands still, or a node is silent. If a job is
+// named, only that job counts; otherwise all unfinished jobs do. Of a finished job only its end
 // counts.
 func (p *Picture) Wrong(job string) bool {
 	if j := p.jobs[job]; j != nil && j.Over() {
@@ -252,7 +252,7 @@ func (p *Picture) Wrong(job string) bool {
 	return slices.ContainsFunc(p.Nodes, func(n *Node) bool { return n.Silent > 0 })
 }
 
-// Finding is an alert about a rank of a job, or else a job or a node.
+// Finding is an alert about a rank, a job or a node.
 type Finding struct {
 	Alert
 	// Job is empty for a node. Rank is negative if the alert is about no rank.

@@ -61,8 +61,8 @@ func CompleteCommand(c *cobra.Command, _ []string, _ string) ([]cobra.Completion
 // AskTimeout bounds the wait for a coordinator's answer.
 const AskTimeout = 2 * time.Second
 
-// completeFrom completes a verb's one argument with names from the coordinator, or with nothing if
-// it does not answer.
+// completeFrom completes a verb's only argument with names from the coordinator, or with nothing if
+// the coordinator does not answer.
 func (o *ClusterFlags) completeFrom(q report.Query, names func(report.Status) []string) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, begun string) (all []cobra.Completion, _ cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(context.Background(), AskTimeout)
@@ -88,7 +88,7 @@ func (o *ClusterFlags) completeFrom(q report.Query, names func(report.Status) []
 	}
 }
 
-// CompleteJobs completes ids of jobs, also of jobs that are over if wanted.
+// CompleteJobs completes ids of jobs, and if over is true also ids of finished jobs.
 func (o *ClusterFlags) CompleteJobs(over bool) cobra.CompletionFunc {
 	return o.completeFrom(report.Query{Jobs: true, Open: !over, Brief: true}, func(s report.Status) (all []string) {
 		for _, j := range s.Jobs {

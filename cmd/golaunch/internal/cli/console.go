@@ -20,7 +20,7 @@ const (
 type Console struct {
 	Stdout, Stderr io.Writer
 	code           int
-	// began is true once the verb runs. An error before that is one of usage.
+	// began is true once the verb runs. An earlier error is an error of usage.
 	began bool
 	// JSON is true if the verb was called with --json.
 	JSON bool

@@ -13,8 +13,8 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// With --json, a verb prints objects of the contract in docs/json.md on stdout, one or one a line,
-// and messages on stderr as such objects. A verb prints with jsonout.Print, Say and Warn, and
+// With --json, a verb prints JSON by the contract in docs/json.md: on stdout one object, or one a
+// line, and messages as objects on stderr. A verb prints with jsonout.Print, Say and Warn, and
 // returns its error.
 
 // Execute runs the verb that args name, prints its error, and returns its exit code.
@@ -39,8 +39,8 @@ func (s *Console) Execute(root *cobra.Command, args []string) int {
 	return code
 }
 
-// wantsJSON reports whether args ask for JSON. The flags may be what is wrong, so it does not parse
-// them. A verb that parses its own flags, such as torchrun, gets none.
+// wantsJSON reports whether args ask for JSON. It does not parse the flags, since they may be
+// wrong. A verb that parses its own flags, such as torchrun, has no --json.
 func wantsJSON(c *cobra.Command, args []string) bool {
 	if c.DisableFlagParsing {
 		return false

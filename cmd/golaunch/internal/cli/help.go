@@ -76,13 +76,13 @@ func HelpOf(c *cobra.Command) string {
 	return text
 }
 
-// groupNote is the annotation that names the group of a flag.
+// GroupNote is the annotation that names the group of a flag.
 const GroupNote = "group"
 
 // groupOf returns the group of a flag, or "".
 func groupOf(flag *pflag.Flag) string { return strings.Join(flag.Annotations[GroupNote], "") }
 
-// flagGroups returns the groups of flags in their order.
+// FlagGroups returns the groups of flags in their order.
 func FlagGroups(f *pflag.FlagSet) (names []string) {
 	f.VisitAll(func(flag *pflag.Flag) {
 		if g := groupOf(flag); g != "" && !slices.Contains(names, g) {

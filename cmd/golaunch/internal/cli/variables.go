@@ -72,7 +72,7 @@ func SetFromEnv(f *pflag.FlagSet) error {
 			if err := f.Set(flag.Name, value); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", name, PlainError(err)))
 			}
-			notes := maps.Clone(flag.Annotations) // which flags of a group share
+			notes := maps.Clone(flag.Annotations) // the flags of a group share the map
 			if notes == nil {
 				notes = map[string][]string{}
 			}
@@ -87,8 +87,8 @@ func SetFromEnv(f *pflag.FlagSet) error {
 }
 
 // Variables returns the variables that set a flag of a verb, the strongest first. Flags of a single
-// request to a coordinator have none: GOLAUNCH_ALL=true would stop all jobs. Neither have flags
-// whose variable would be one that golaunch sets for ranks.
+// request to a coordinator have none: GOLAUNCH_ALL=true would stop all jobs. Nor have flags whose
+// variable golaunch sets for ranks.
 func Variables(verb, flag string) []string {
 	upper := func(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
 	switch flag {

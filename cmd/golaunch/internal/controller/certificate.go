@@ -12,11 +12,12 @@ import (
 	"time"
 )
 
-// certificateLife is how long workers can be connected anew.
+// certificateLife is how long new connections between workers are possible.
 const certificateLife = 365 * 24 * time.Hour
 
 // certificate returns a certificate and its key, in PEM, for the workers of a program. Both ends of
-// a connection between two workers have it, and trust nothing else; the cluster does not trust it.
+// a connection between two workers have this certificate, and trust no other; the cluster does not
+// trust it.
 func (c *controller) certificate(context.Context, struct{}) (string, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// openRequest names the cluster that a program wants: a coordinator's, or with Local one on this
-// machine for the program alone.
+// openRequest names the cluster that a program wants: that of a coordinator, or with Local a new
+// one on this machine.
 type openRequest struct {
 	Coordinator string `json:"coordinator"`
 	TokenFile   string `json:"token_file"`
@@ -28,14 +28,14 @@ type openRequest struct {
 	// Lease is in seconds.
 	Lease   float64 `json:"lease"`
 	Preload string  `json:"preload"`
-	// Socket is the program's, in a directory with nothing else. Both go with the program, also
-	// when it is killed.
+	// Socket is the program's socket, in a directory of its own. Both are removed when the program
+	// ends, even if it is killed.
 	Socket string `json:"socket"`
 }
 
 // node is a node of a cluster on this machine.
 type node struct {
-	// GPUs declares a number of GPUs; nil takes those that are found.
+	// GPUs declares a number of GPUs; with nil the node has the GPUs that golaunch finds.
 	GPUs *int `json:"gpus"`
 }
 
@@ -77,7 +77,7 @@ func (c *controller) open(ctx context.Context, o openRequest) (openReply, error)
 	return openReply{client.Target, s.Version}, nil
 }
 
-// begin starts a cluster in this process with a secret of its own, and sets its address in o.
+// begin starts a cluster in this process, with a new secret, and sets the cluster's address in o.
 func (c *controller) begin(asked context.Context, o *openRequest) error {
 	// The directory is beside the program's socket, so that both are removed even if both processes
 	// are killed.
@@ -175,7 +175,7 @@ func (l *localCluster) join(asked context.Context, o *openRequest, dir string) e
 		}
 		l.nodes.Go(func() {
 			_, err := a.Serve(ctx)
-			// Another program has a cluster with the same directory of logs.
+			// Another program's cluster has the directory of logs.
 			for n := 2; taken(err) && ctx.Err() == nil; n++ {
 				a.LogDir = fmt.Sprintf("%s.%d", base, n)
 				_, err = a.Serve(ctx)

@@ -1,9 +1,9 @@
 // Package controller lets a program in another language run groups of workers on reserved nodes.
 //
 // The program starts golaunch with a socket as standard input. Both ends write lines of JSON. Each
-// question of the program has one answer with its number, and golaunch reports each step of a group
-// in between. When the program ends, so do its groups, its reservation and a cluster that was
-// started for it.
+// question of the program has one answer, with the question's number. Between answers golaunch
+// reports each step of a group. When the program ends, its groups, its reservation and a cluster
+// that was started for it end too.
 package controller
 
 import (
@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// maxLine bounds a question: a job of a cluster has 512 KiB at most, and JSON makes up to 6
-	// bytes of each.
+	// maxLine bounds a question: a job of a cluster has 512 KiB at most, and JSON needs up to 6
+	// bytes for each byte.
 	maxLine = 4 << 20
 	// maxAsked bounds the questions that have no answer yet.
 	maxAsked = 1024
@@ -57,7 +57,7 @@ type answer struct {
 // controller serves one program.
 type controller struct {
 	ctx context.Context
-	// out is never closed, so that a late sender does not panic. over ends it.
+	// out is never closed, so that a late sender does not panic. Closing over ends its use.
 	out  chan any
 	over chan struct{}
 
@@ -66,11 +66,11 @@ type controller struct {
 	// tls is the program's side of connections to workers' endpoints.
 	tls  *tls.Config
 	held map[string]*launcher.Reservation
-	// socket is the program's.
+	// socket is the program's socket.
 	socket string
 	// end ends the cluster that was started for the program.
 	end func()
-	// running counts the watches of groups, and answering the questions.
+	// running counts the watches of groups, and answering the unanswered questions.
 	running, answering sync.WaitGroup
 	stdout, stderr     io.Writer
 }
@@ -135,7 +135,7 @@ func Serve(ctx context.Context, stdin *os.File, stdout, stderr io.Writer) error 
 	return err
 }
 
-// pollable returns the same file, whose reads end when it is closed.
+// pollable returns a descriptor of the same file whose reads end when it is closed.
 func pollable(f *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err == nil {
@@ -183,7 +183,7 @@ func (c *controller) listen(conn io.Reader) error {
 		q, tooLong, err := questions.next()
 		switch {
 		case errors.Is(err, io.EOF), err != nil && c.ctx.Err() != nil,
-			errors.Is(err, syscall.ECONNRESET): // the program has gone without reading what it was told
+			errors.Is(err, syscall.ECONNRESET): // the program has ended without reading all messages
 			return nil //nolint:nilerr // that is how a program ends
 		case err != nil:
 			return fmt.Errorf("cannot read the questions of the program: %w", err)
@@ -243,7 +243,7 @@ func (c *controller) close() {
 	client, held, end, socket := c.client, c.held, c.end, c.socket
 	c.mu.Unlock()
 	for id, r := range held {
-		if err := r.Release(ctx); err != nil { // the program has gone
+		if err := r.Release(ctx); err != nil { // the program has ended
 			fmt.Fprintf(c.stderr, "golaunch: the groups on %s may run on until the coordinator misses this process: %v\n", id, err)
 		}
 	}
@@ -257,7 +257,7 @@ func (c *controller) close() {
 	case <-ctx.Done():
 	}
 	if client != nil {
-		client.Close() // with which all watches end
+		client.Close() // this ends all watches
 	}
 	<-ended
 	end()

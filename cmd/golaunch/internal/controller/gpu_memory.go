@@ -8,7 +8,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/group"
 )
 
-// memoryRequest has Within in seconds.
+// memoryRequest asks to wait until GPU memory is free. Within is in seconds.
 type memoryRequest struct {
 	group.MemoryQuery
 	Within float64 `json:"within"`
@@ -20,7 +20,8 @@ type memoryReply struct {
 	Missing []string          `json:"missing"`
 }
 
-// freed waits until the GPUs' memory is free, or reports what holds it when the time is over.
+// freed waits until the GPUs' memory is free. When the time is over, it reports the processes that
+// hold memory.
 func (c *controller) freed(ctx context.Context, f memoryRequest) (memoryReply, error) {
 	found := memoryReply{Held: []group.GPUMemory{}, Missing: []string{}}
 	client, err := c.cluster()

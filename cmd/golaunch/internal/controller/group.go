@@ -92,9 +92,9 @@ func (c *controller) reserve(ctx context.Context, r reserveRequest) ([]reservedN
 	return nodes, nil
 }
 
-// outliving returns a context for a reservation or a group that a question makes. It ends with ctx
-// until made is called. After that it outlives the question and the program, and close ends all
-// groups in order.
+// outliving returns a context for a reservation or a group that a question makes. Until made is
+// called, it ends with ctx. After that it outlives the question and the program, so that close can
+// end all groups in order.
 func outliving(ctx context.Context) (lasting context.Context, made func()) {
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
@@ -129,8 +129,8 @@ type startRequest struct {
 	HangTimeout   float64 `json:"hang_timeout"`
 	Preload       string  `json:"preload"`
 	PreloadStrict bool    `json:"preload_strict"`
-	// Socket is the program's. Workers on other machines are connected to it, and prove with Key
-	// that they belong to the group. If it is empty, they cannot connect.
+	// Socket is the program's socket. Workers on other machines are connected to it, and prove with
+	// Key that they belong to the group. If it is empty, they cannot connect.
 	Socket string `json:"socket"`
 	Key    string `json:"key"`
 	// Shown prints the output of the workers.
@@ -168,7 +168,7 @@ func (c *controller) start(ctx context.Context, s startRequest) (struct{}, error
 	if held == nil {
 		return struct{}{}, errors.New("the reservation of this group has ended")
 	}
-	ctx, made := outliving(ctx) // it ends with its reservation
+	ctx, made := outliving(ctx) // the group ends with its reservation
 	w, err := held.Submit(ctx, s.job())
 	made()
 	if err != nil {
@@ -185,7 +185,7 @@ func (c *controller) start(ctx context.Context, s startRequest) (struct{}, error
 	return struct{}{}, nil
 }
 
-// watch reports all steps of a group. Its nodes may change with each.
+// watch reports all steps of a group. Its nodes may change with each step.
 func (c *controller) watch(ctx context.Context, w *launcher.Watch, far *endpoint.Reach) {
 	defer w.Close()
 	ctx, end := context.WithCancel(ctx)

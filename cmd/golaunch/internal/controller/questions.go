@@ -16,8 +16,8 @@ type questions struct{ *bufio.Reader }
 
 func questionsOf(conn io.Reader) questions { return questions{bufio.NewReaderSize(conn, 64<<10)} }
 
-// next returns the next question. For one that is too long it returns only the number, and the
-// reason to refuse it.
+// next returns the next question. If the question is too long, it returns only the number, and the
+// reason to refuse the question.
 func (r questions) next() (q question, tooLong, err error) {
 	line, size, err := r.line()
 	if err != nil {

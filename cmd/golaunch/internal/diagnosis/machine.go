@@ -15,7 +15,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 )
 
-// diagnosis is the doctor's JSON; docs/json.md is its contract.
+// Machine is the doctor's JSON; docs/json.md is its contract.
 type Machine struct {
 	jsonout.Header
 	Node     string            `json:"node"`
@@ -53,7 +53,7 @@ func Diagnose(ctx context.Context, logDir string) (Machine, error) {
 	return d, nil
 }
 
-// print is for people: a line or two for each finding, and one for each of the rest.
+// Print prints for people: a line or two for each finding, and one for each other fact.
 func (d Machine) Print(w io.Writer) error {
 	var b strings.Builder
 	for _, f := range d.Findings {

@@ -19,7 +19,7 @@ import (
 // JSON.
 const childName = "golaunch-allreduce"
 
-// child is the input of the process of a GPU.
+// child is the input of the helper process of a GPU.
 type child struct {
 	Library         string
 	GPU, Rank, Size int
@@ -29,8 +29,8 @@ type child struct {
 	Limit time.Duration
 }
 
-// report is what the process writes to file helper.First, in JSON: at the beginning of each stage,
-// and at the end, which is Done.
+// report is the JSON that the process writes to the descriptor helper.First at the beginning of
+// each stage, and at the end, with Done.
 type report struct {
 	Stage, ID string
 	Figures
@@ -57,8 +57,8 @@ func init() {
 	os.Exit(0)
 }
 
-// worker is the child at work. If it cannot write a report its parent is gone, and the time limit
-// ends it.
+// worker is a running child. If it cannot write a report, its parent has ended, and the time limit
+// ends the child.
 type worker struct {
 	child
 	report
@@ -101,7 +101,7 @@ func (w *worker) work() error {
 	}
 	w.say("reducing")
 	if w.Latency, w.Bandwidth, err = c.Measure(); err != nil {
-		return err // the process ends, which aborts what is left
+		return err // the end of the process aborts the communicator
 	}
 	w.say("leaving the communicator")
 	return errors.Join(c.Close(), d.Close())

@@ -1,6 +1,5 @@
 // Package fabric tests how the nodes of a job communicate: inside each node and between pairs of
-// them, in the rounds of [pairtests.Contest], until each node is proven good or the bad one is
-// named.
+// them, in the rounds of [pairtests.Contest], until each node is proven good or named bad.
 //
 // The test runs as a job. Each rank is golaunch with a hidden verb. Local rank 0 of each node tests
 // for its node, and rank 0 also leads the rounds; they meet at the job's store. With GPUs a test is
@@ -24,8 +23,8 @@ import (
 
 // Options are the user's choices.
 type Options struct {
-	// Library is the libnccl to load. If empty, it is that of the active Python environment, or
-	// else the loader's choice.
+	// Library is the libnccl to load. If empty, golaunch loads that of the active Python
+	// environment, or else the loader's choice.
 	Library string
 	// Limit bounds each test; if 0 it is 2 s for TCP and 20 s for NCCL. With eight GPUs, CUDA and
 	// NCCL take seconds to start.
@@ -57,7 +56,7 @@ func Rank(text string) error {
 	return nil
 }
 
-// Kind is how nodes are tested.
+// Kind is the way in which nodes are tested.
 type Kind string
 
 const (
@@ -66,9 +65,9 @@ const (
 	TCP  Kind = "tcp"
 )
 
-// Figures are measurements; 0 is not measured. Bandwidth is in GB/s: NCCL's bus bandwidth, or that
-// of four TCP streams in the slower direction. Latency is that of an all-reduce of 8 bytes, or the
-// median round trip of 8 bytes.
+// Figures are measurements; 0 means not measured. Bandwidth is in GB/s: NCCL's bus bandwidth, or
+// that of four TCP streams in the slower direction. Latency is that of an all-reduce of 8 bytes, or
+// the median round trip of 8 bytes.
 type Figures struct {
 	Latency   time.Duration
 	Bandwidth float64
@@ -78,8 +77,8 @@ type Figures struct {
 type Node struct {
 	Name  string
 	State pairtests.State
-	// Code is that of the [health.Warnable] of a bad node. Why says what happened, and With which
-	// other node.
+	// Code is that of the [health.Warnable] of a bad node. Why says what happened, and With names
+	// the other node.
 	Code, Why, With string
 	Inside, Between Figures
 	// Library is the version of the libnccl that the node's ranks load, and File its path.
@@ -94,11 +93,11 @@ type Report struct {
 	Kind  Kind
 	Nodes []Node
 	Paths []Path
-	// Tests and Rounds count what was done. Took is the time from the first order to the last
-	// result.
+	// Tests and Rounds count the tests and rounds that were made. Took is the time from the first
+	// order to the last result.
 	Tests, Rounds int
 	Took          time.Duration
-	// Ill is true if at least one finding is an error. If Led is false, Ill is all that is known:
+	// Ill is true if at least one finding is an error. If Led is false, the report has only Ill:
 	// another process of the job has the rest.
 	Ill, Led bool
 }

@@ -25,7 +25,7 @@ func (l *leader) judge() {
 	}
 }
 
-// found says what a verdict means.
+// found describes a node by its verdict.
 func (l *leader) found(i int, v pairtests.Verdict) Node {
 	own := l.own[i]
 	n := Node{Name: l.nodes[i].Name, State: v.State, Inside: own.Figures, Library: own.Library, File: own.File}
@@ -50,7 +50,7 @@ func (l *leader) found(i int, v pairtests.Verdict) Node {
 	return n
 }
 
-// Findings returns what is wrong, errors first. Nodes with the same problem share one.
+// Findings returns what is wrong, errors first. Nodes with the same problem share a finding.
 func (r Report) Findings() (findings []health.Finding) {
 	type kind struct{ code, text string }
 	alike := map[kind][]string{}
@@ -115,7 +115,7 @@ func reasons(of []Node) string {
 	return strings.Join(all, "; ")
 }
 
-// either names suspects that were in no pair that worked, with their failures.
+// either names the suspects without a working pair, with their failures.
 func either(suspects []Node) string {
 	names := make([]string, len(suspects))
 	for i, n := range suspects {

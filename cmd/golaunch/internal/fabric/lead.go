@@ -14,7 +14,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// A node is slow below slowPart of the usual bandwidth: a link trained at half its rate is.
+// A node is slow below slowPart of the usual bandwidth, as with a link that trained at half its
+// rate.
 const slowPart = 0.5
 
 // leader runs the rounds. Only one goroutine uses it.
@@ -97,7 +98,7 @@ func (l *leader) greet(ctx context.Context) error {
 	return err
 }
 
-// silence takes a node out that has not answered.
+// silence takes out a node that has not answered.
 func (l *leader) silence(node int, why string) {
 	l.silent[node] = true
 	l.own[node] = outcome{Err: why, Code: "fabric-silent"}
@@ -137,7 +138,7 @@ func (l *leader) round(ctx context.Context, tests []pairtests.Test) error {
 	var asked []pairtests.Test
 	for _, t := range tests {
 		if l.silent[t.A] {
-			continue // known since the hellos; later rounds leave it out
+			continue // it has failed since the hellos; later rounds leave it out
 		}
 		for _, node := range sides(t) {
 			keys = append(keys, outcomeKey(node, l.sent[node]))
@@ -169,7 +170,7 @@ func sides(t pairtests.Test) []int {
 	return []int{t.A, t.B}
 }
 
-// orders are what a node must do for a test.
+// orders returns a node's order for a test.
 func (l *leader) orders(t pairtests.Test, node int) order {
 	o := order{Test: fmt.Sprintf("%d-%d", t.A, t.B), First: node == t.A, Size: l.nodes[node].GPUs, Limit: l.Limit}
 	if !t.Alone() {
@@ -181,7 +182,7 @@ func (l *leader) orders(t pairtests.Test, node int) order {
 	return o
 }
 
-// take merges what the nodes of a test found into one result. Figures are the worse of the two.
+// take merges the outcomes of a test's nodes into one result, with the worse figures.
 func (l *leader) take(t pairtests.Test, values [][]byte) error {
 	r := pairtests.Result{Test: t}
 	silent, echo := false, ""
@@ -216,7 +217,7 @@ func (l *leader) take(t pairtests.Test, values [][]byte) error {
 			}
 		}
 	}
-	// The unreached node's error adds nothing to that of the node that did not reach it.
+	// The error of the unreached node adds nothing to the error of the node that did not reach it.
 	if r.Err = cmp.Or(strings.Join(blocked, "; "), strings.Join(said, "; "), echo); !silent {
 		l.contest.Done = append(l.contest.Done, r)
 	}

@@ -105,8 +105,8 @@ func combine(reports []report, err error) (out outcome) {
 	return out
 }
 
-// start starts the child. Its run returns the last report, and passes on the ID that the child
-// makes; in takes the ID.
+// start starts the child. run returns the last report, and passes on an ID that the child makes; in
+// takes an ID for the child.
 func (c child) start(ctx context.Context) (run func(chan<- meeting) report, in io.WriteCloser, err error) {
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -157,14 +157,14 @@ func attend(ctx context.Context, cmd *exec.Cmd, reports *os.File, dying *head, i
 	var err error
 	select {
 	case err = <-exited:
-	case <-time.After(2 * farewell): // it is in an uninterruptible sleep, and is left to the goroutine
+	case <-time.After(2 * farewell): // the process is in an uninterruptible sleep; the goroutine waits on
 		return report{Stage: last.Stage, Killed: true, Code: last.Code, Err: fmt.Sprintf("pid %d cannot be killed: it was %s", cmd.Process.Pid, last.Stage)}
 	}
 	switch {
 	case last.Done:
 	case ctx.Err() != nil:
 		last.Err, last.Killed = fmt.Sprintf("%v: it was %s", context.Cause(ctx), last.Stage), true
-	default: // its words are complete: an exit has been awaited
+	default: // its output is complete, since its exit was awaited
 		words, _, _ := bytes.Cut(dying.text, []byte("\n"))
 		last.Err = strings.TrimSuffix(fmt.Sprintf("its process died %s: %v: %s", last.Stage, err, words), ": ")
 	}

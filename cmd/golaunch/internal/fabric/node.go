@@ -21,12 +21,12 @@ const (
 	// tcpLimit and ncclLimit bound a test.
 	tcpLimit  = 2 * time.Second
 	ncclLimit = 20 * time.Second
-	// slack is how much later than a test's limit its result may come.
+	// slack is how much later than a test's limit its result may arrive.
 	slack = 2 * time.Second
-	// helloLimit is how long a node may take to say hello: the ranks of all start within the time
-	// of a start over ssh.
+	// helloLimit is how long a node may take to say hello. The nodes' starts over ssh differ by
+	// less.
 	helloLimit = 10 * time.Second
-	// restLimit is how long a node waits for its next order, while others are tested.
+	// restLimit is how long a node waits for its next order, while other nodes are tested.
 	restLimit = 10 * time.Minute
 )
 
@@ -38,11 +38,11 @@ type hello struct {
 
 // order tells a node what to do next: a test, or to end.
 type order struct {
-	// Test is the name of the test, which both of its nodes have, and Peer the other node; empty
-	// for a test alone.
+	// Test is the name of the test, the same for both nodes. Peer is the other node; empty for a
+	// test alone.
 	Test, Peer string
-	// First is true for one of the two nodes: it listens, or makes the communicator. The
-	// communicator has Size ranks. This node's begin at Base.
+	// First is true for the node that listens, or makes the communicator. The communicator has Size
+	// ranks, and this node's ranks begin at Base.
 	First      bool
 	Base, Size int
 	Limit      time.Duration
@@ -67,7 +67,7 @@ type node struct {
 	info rankenv.Info
 	kind Kind
 	addr netip.Addr
-	// ports are those on which this node may listen.
+	// ports are the ports on which this node may listen.
 	ports  ports.Range
 	master netip.AddrPort
 	store  *tcpstore.Client
@@ -83,7 +83,7 @@ func rank(o Options) error {
 	if n.ports, err = ports.Parse(info.Ports); err != nil {
 		return err
 	}
-	if info.GPUUUID != "" || o.Library != "" { // declared GPUs have no UUID, and are none
+	if info.GPUUUID != "" || o.Library != "" { // declared GPUs have no UUID, and do not exist
 		n.kind = NCCL
 	}
 	parts, ctx := errgroup.WithContext(context.Background())
@@ -134,7 +134,7 @@ func (n *node) follow(ctx context.Context) error {
 		}
 		if o.End != nil {
 			if n.info.Rank == 0 {
-				return nil // its report is complete
+				return nil // the report is complete
 			}
 			return o.End.write(os.Stdout)
 		}
@@ -147,8 +147,8 @@ func (n *node) follow(ctx context.Context) error {
 // errEcho is the cause when the other node of a test has failed.
 var errEcho = errors.New("the other node failed")
 
-// test runs a test within its limit. A failure ends the other node's part too, which might wait for
-// ever.
+// test runs a test within its limit. A failure also ends the other node's part, which might
+// otherwise wait for ever.
 func (n *node) test(ctx context.Context, o order) (out outcome) {
 	limited, stop := context.WithTimeoutCause(ctx, o.Limit, fmt.Errorf("no answer within %v", o.Limit))
 	defer stop()
@@ -212,8 +212,8 @@ func (n *node) reduceAndProbe(limited, ctx context.Context, o order) (out outcom
 	return out
 }
 
-// await waits for a key while a test runs, on its own connection, since others are needed
-// meanwhile.
+// await waits for a key while a test runs. It uses its own connection, since the node's connection
+// is needed meanwhile.
 func (n *node) await(ctx context.Context, key string) ([]byte, error) {
 	store, err := tcpstore.Dial(ctx, n.master, restLimit)
 	if err != nil {
@@ -223,7 +223,7 @@ func (n *node) await(ctx context.Context, key string) ([]byte, error) {
 	return store.Get(ctx, key)
 }
 
-// meet waits for the other node's address, which is a key.
+// meet waits for the other node's address, the value of a key.
 func (n *node) meet(ctx context.Context, o order, key string) (m meeting, err error) {
 	text, err := n.await(ctx, key)
 	if err == nil {

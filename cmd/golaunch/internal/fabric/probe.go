@@ -11,8 +11,8 @@ import (
 )
 
 // probe lets the nodes of a test connect to a port of each other, both at once, and reports the
-// direction that fails. It ends when this node has reached the other and was reached. limited
-// bounds the former, which the other node's failure does not end.
+// direction that fails. It ends when each node has reached the other. limited bounds this node's
+// attempt, which the other node's failure does not end.
 func (n *node) probe(limited, ctx context.Context, o order, within ports.Range) error {
 	s, err := n.listen(ctx, within)
 	if err != nil {

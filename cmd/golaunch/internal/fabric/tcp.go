@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	// streams are as many as saturate a link of 100 Gbit/s with one core each.
+	// streams is how many streams, with one core each, saturate a link of 100 Gbit/s.
 	streams = 4
 	// window is how long bytes are counted in each direction.
 	window = 150 * time.Millisecond
-	// trips are made for the median, within tripTime.
+	// trips is how many round trips the median needs, within tripTime.
 	trips    = 200
 	tripTime = 200 * time.Millisecond
 	// maxConns bounds the connections of a test, strangers' included.
@@ -40,7 +40,7 @@ const (
 	forTrips = 't'
 	forUp    = 'u' // the dialer writes
 	forDown  = 'd'
-	// forProbe has reached the port, and that is all.
+	// forProbe only shows that the port was reached.
 	forProbe = 'p'
 )
 
@@ -48,7 +48,7 @@ const (
 type meeting struct {
 	Addr  netip.AddrPort
 	Token []byte
-	// ID is NCCL's, in the place of both.
+	// ID is NCCL's, which replaces both.
 	ID string
 }
 
@@ -84,8 +84,8 @@ func (n *node) stream(ctx context.Context, o order) (out outcome) {
 	return out
 }
 
-// alone makes round trips to this node's own address. It measures no bandwidth, since the bytes
-// would cross no network.
+// alone makes round trips to this node's own address. It measures no bandwidth, since no byte would
+// cross a network.
 func (n *node) alone(ctx context.Context, s *server) (f Figures, err error) {
 	var serving errgroup.Group
 	serving.Go(func() error {
@@ -122,8 +122,8 @@ func (s *server) meeting() meeting {
 	return meeting{Addr: s.Addr().(*net.TCPAddr).AddrPort(), Token: s.token}
 }
 
-// serve takes connections until the one for round trips has ended, and returns the bandwidth to
-// here in GB/s.
+// serve takes connections until that for round trips has ended, and returns the bandwidth to this
+// node in GB/s.
 func (s *server) serve(ctx context.Context) (bandwidth float64, err error) {
 	defer context.AfterFunc(ctx, func() { s.Close() })()
 	var conns errgroup.Group
@@ -131,7 +131,7 @@ func (s *server) serve(ctx context.Context) (bandwidth float64, err error) {
 	for range maxConns {
 		conn, err := s.Accept()
 		if err != nil {
-			break // it was closed: by the end of the round trips, or of the test
+			break // the end of the round trips, or of the test, closed it
 		}
 		met = true
 		conns.Go(func() error {
@@ -172,8 +172,8 @@ func (s *server) handle(conn net.Conn) error {
 	return err
 }
 
-// dial makes round trips and streams to a server, both ways, and returns the median trip, and the
-// bandwidth to here.
+// dial makes round trips and streams to a server, in both directions, and returns the median trip
+// and the bandwidth to this node.
 func (n *node) dial(ctx context.Context, peer string, m meeting, streams int) (f Figures, err error) {
 	control, err := n.connect(ctx, peer, m, forTrips)
 	if err != nil {
@@ -206,7 +206,7 @@ type blockedError struct {
 	addr     netip.Addr
 	at       netip.AddrPort
 	err      error
-	// why is what may be the cause of err; empty for nothing.
+	// why is a possible cause of err; empty if none is known.
 	why string
 }
 
@@ -227,7 +227,7 @@ func (n *node) connect(ctx context.Context, peer string, m meeting, purpose byte
 	if err != nil {
 		b := &blockedError{from: n.info.NodeName, addr: n.addr, to: peer, at: m.Addr, err: err, why: ports.Why(err)}
 		if errno, ok := errors.AsType[syscall.Errno](err); ok {
-			b.err = errno // without both addresses once more
+			b.err = errno // the text of err would repeat both addresses
 		} else if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 			<-ctx.Done() // it may be a moment behind the connection's own deadline
 			b.err = context.Cause(ctx)
@@ -240,7 +240,7 @@ func (n *node) connect(ctx context.Context, peer string, m meeting, purpose byte
 	return conn, nil
 }
 
-// median is that of round trips of 8 bytes.
+// median returns the median time of round trips of 8 bytes.
 func median(conn net.Conn) (time.Duration, error) {
 	var took []time.Duration
 	buf := make([]byte, 8)
@@ -258,7 +258,8 @@ func median(conn net.Conn) (time.Duration, error) {
 	return took[len(took)/2], nil
 }
 
-// parallel runs streams in one direction, and returns the bandwidth in GB/s if that is to here.
+// parallel runs streams in one direction, and returns the bandwidth in GB/s if the direction is to
+// this node.
 func (n *node) parallel(ctx context.Context, peer string, m meeting, direction byte, streams int) (bandwidth float64, err error) {
 	rates := make([]float64, streams)
 	var all errgroup.Group
@@ -307,7 +308,7 @@ func count(conn net.Conn) (rate float64, err error) {
 	for err == nil {
 		var n int
 		n, err = conn.Read(buf)
-		late := time.Since(begin) > 2*window // this process had no turn meanwhile, which says nothing of the network
+		late := time.Since(begin) > 2*window // this process did not run meanwhile, which says nothing about the network
 		if read += int64(n); read == 0 && late && errors.Is(err, os.ErrDeadlineExceeded) {
 			begin = time.Now()
 			err = conn.SetReadDeadline(begin.Add(window))

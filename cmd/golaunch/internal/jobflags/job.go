@@ -99,7 +99,7 @@ func (o *Flags) Complete(f *pflag.FlagSet, command []string) (err error) {
 	if j.Output.Ranks, err = ParseRanks(o.ranks); err != nil {
 		return cli.BadFlag("ranks", err)
 	}
-	for _, flag := range []string{"hosts", "hostfile"} { // a variable that is empty must not make this a job of one machine
+	for _, flag := range []string{"hosts", "hostfile"} { // an empty variable must not make this a job of one machine
 		if f.Changed(flag) && f.Lookup(flag).Value.String() == "" {
 			return cli.BadFlag(flag, errors.New("it is empty"))
 		}
@@ -236,8 +236,8 @@ func ParseRanks(text string) ([]report.Span, error) {
 	return spans, nil
 }
 
-// AfterDashes refuses arguments before "--". Only what follows is a command, so a misspelt verb
-// never starts a job.
+// AfterDashes refuses arguments before "--". Only arguments after it are a command, so a misspelt
+// verb never starts a job.
 func AfterDashes(c *cobra.Command, args []string) error {
 	if len(args) == 0 || c.ArgsLenAtDash() == 0 {
 		return nil

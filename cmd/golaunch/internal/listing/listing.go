@@ -21,7 +21,7 @@ type (
 		jsonout.Header
 		Version string    `json:"version"`
 		Since   time.Time `json:"since"`
-		// Coordinators are there if the cluster has several.
+		// Coordinators is empty unless the cluster has several.
 		Coordinators []Coordinator `json:"coordinators"`
 		// Requested and Blocked are as in a report.Status.
 		Requested []report.RequestedNodes `json:"requested"`
@@ -45,9 +45,9 @@ type (
 	}
 	Job struct {
 		report.JobStatus
-		// RAS is what its NCCL says, if it was asked.
+		// RAS is the answer of the job's NCCL, if it was asked.
 		RAS *report.RAS `json:"ras,omitempty"`
-		// Progress, Stragglers and Processes are of the job that was named, while it runs.
+		// Progress, Stragglers and Processes are set only for a job that was named, while it runs.
 		Progress   *Progress   `json:"progress,omitempty"`
 		Stragglers []Straggler `json:"stragglers"`
 		Processes  []Process   `json:"processes"`
@@ -69,7 +69,7 @@ func NewCoordinators(all, silent []string) (shown []Coordinator) {
 	return shown
 }
 
-// NewNode is a node with what follows from its status.
+// NewNode returns a node with the values that follow from its status.
 func NewNode(n report.NodeStatus) Node { return Node{n, n.State(), len(n.GPUs), n.GPUsUsed()} }
 
 func (s Cluster) Write(w io.Writer, nodes bool) error {
@@ -108,8 +108,8 @@ func (s Cluster) Write(w io.Writer, nodes bool) error {
 	return s.writeGoodput(w)
 }
 
-// writeRequested writes a line for the nodes that were asked for at a time, and one for the job that
-// none can be asked for.
+// writeRequested writes a line for the nodes that were requested together, and one for the job for
+// which none can be requested.
 func (s Cluster) writeRequested(w io.Writer) error {
 	var b strings.Builder
 	for _, r := range s.Requested {
@@ -153,8 +153,8 @@ func (s Cluster) writeExcluded(w io.Writer) error {
 	return err
 }
 
-// writeGoodput writes a line for each job with notable goodput, and others for its checkpoints, its
-// workspace, its progress, its stragglers and what its NCCL says.
+// writeGoodput writes a line for each job with notable goodput, and lines for its checkpoints, its
+// workspace, its progress, its stragglers and the answer of its NCCL.
 func (s Cluster) writeGoodput(w io.Writer) error {
 	var b strings.Builder
 	for _, j := range s.Jobs {
@@ -198,7 +198,7 @@ func (n Node) holders() string {
 // age is the time since a job was submitted.
 func age(j Job) string { return time.Since(j.Submitted).Round(time.Second).String() }
 
-// short shortens a text for a table, and quotes what would break one.
+// short shortens a text for a table, and quotes characters that would break a row.
 func short(text string, n int) string {
 	if strings.ContainsAny(text, "\t\n") {
 		text = strconv.Quote(text)

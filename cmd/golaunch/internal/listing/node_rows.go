@@ -9,11 +9,11 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// maxNodeRows is how many nodes have a row each. In a larger cluster, like nodes share one, as in
+// maxNodeRows is how many nodes have a row each. In a larger cluster, like nodes share a row, as in
 // sinfo.
 const maxNodeRows = 32
 
-// row is what status says of like nodes.
+// row is the text of status about like nodes.
 type row struct {
 	state      report.NodeState
 	gpus, used int

@@ -8,18 +8,18 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Straggler is a slow node, or slow ranks of one; docs/json.md is its contract.
+// Straggler is a slow node, or slow ranks of a node; docs/json.md is its contract.
 type Straggler struct {
 	Node string `json:"node"`
 	// Ranks are the slow ranks of the node. Whole is true if the whole node is slow.
 	Ranks []int `json:"ranks"`
 	Whole bool  `json:"whole_node"`
-	// Slower is how much longer than the median it takes, and Cost the part of the job's time that
-	// it costs: 0.12 is 12 %.
+	// Slower is how much longer than the median the straggler takes, and Cost the part of the job's
+	// time that it costs: 0.12 is 12 %.
 	Slower float64   `json:"slower"`
 	Cost   *float64  `json:"cost,omitempty"`
 	Since  time.Time `json:"since"`
-	// Text says it to people.
+	// Text describes the straggler to people.
 	Text string `json:"text"`
 }
 
@@ -31,7 +31,7 @@ func newStragglers(s view.Slow, now time.Time) (all []Straggler) {
 	return all
 }
 
-// Process is a rank and what it does; docs/json.md is its contract. Unknown fields are omitted.
+// Process is a rank and its activity; docs/json.md is its contract. Unknown fields are omitted.
 type Process struct {
 	Rank      int    `json:"rank"`
 	LocalRank int    `json:"local_rank"`
@@ -88,7 +88,7 @@ func seconds(v float64) *time.Duration {
 	return &d
 }
 
-// Progress is how far a job has come; docs/json.md is its contract.
+// Progress is the progress of a job; docs/json.md is its contract.
 type Progress struct {
 	progress report.Progress
 
@@ -99,7 +99,7 @@ type Progress struct {
 	Done     *time.Time     `json:"done,omitempty"`
 }
 
-// newProgress is how far ranks have come; nil if they report no steps.
+// newProgress returns the progress of ranks; nil if they report no steps.
 func newProgress(ranks []*view.Rank, now time.Time) *Progress {
 	p := view.ProgressOf(ranks, now)
 	if math.IsNaN(p.Step) {

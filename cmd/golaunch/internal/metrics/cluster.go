@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// States of nodes. A node is in the first that applies, or else ready.
+// States of nodes. A node is in the first state that applies, or else ready.
 const (
 	missing     = "missing"
 	drained     = "drained"
@@ -83,7 +83,7 @@ func (s sheet) cluster(all *seen) {
 	s.each(jobs, phases, all.phases)
 }
 
-// each shows the number in each state, also 0.
+// each shows the number in each state, even if it is 0.
 func (s sheet) each(f *family, states []string, counts map[string]int, labels ...string) {
 	for _, state := range states {
 		s.set(f, float64(counts[state]), append(slices.Clip(labels), state)...)
@@ -107,7 +107,7 @@ func (s sheet) nodes(all *seen) {
 	}
 }
 
-// measured shows what a node does, if it was measured lately.
+// measured shows the measurements of a node, if they are recent.
 func (s sheet) measured(n *node) {
 	if len(n.Samples) == 0 {
 		return

@@ -36,14 +36,14 @@ func (s sheet) set(f *family, value float64, labels ...string) {
 	s[f] = append(s[f], series{strings.Join(pairs, ","), value})
 }
 
-// escaped is a text in the way of Prometheus' text format, version 0.0.4; quotes are escaped in
-// labels alone.
+// escaped escapes a text for Prometheus' text format, version 0.0.4; quotes are escaped in labels
+// only.
 func escaped(text string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(text, `\`, `\\`), "\n", `\n`)
 }
 
-// write writes the text format, families and series in order. A series that is there twice is an
-// error, as Prometheus would refuse all of it.
+// write writes the text format, families and series in order. A duplicate series is an error, since
+// Prometheus would refuse the whole scrape.
 func (s sheet) write(to io.Writer) error {
 	families := make([]*family, 0, len(s))
 	for f, all := range s {

@@ -1,6 +1,6 @@
 package metrics
 
-// kind is what a metric's TYPE line says.
+// kind is the type in a metric's TYPE line.
 type kind string
 
 const (
@@ -82,7 +82,7 @@ var (
 	starting    = gauge("start_seconds", "Seconds that the newest start took, by phase: queued (from submission to the first start), starting (from a start until all ranks run), recovery (from a failure until all ranks run again).", "job", "phase")
 )
 
-// What the time of a job went into. Times are of all its ranks: a second of eight ranks is eight.
+// How the time of a job was spent. Times are of all its ranks: a second of eight ranks is eight.
 var (
 	goodputSeconds  = counter("goodput_seconds_total", "Rank-seconds by what they went into: training, starting, stopping, backoff, waiting. They add up to all time since the job got its nodes.", "job", "state")
 	lostSeconds     = counter("goodput_lost_seconds_total", "Rank-seconds of training that had to be trained again after a restart; a part of state training.", "job")
@@ -91,7 +91,7 @@ var (
 	interruptedTime = counter("interruption_seconds_total", "Rank-seconds from failures until all ranks trained again, by cause.", "job", "cause")
 )
 
-// What the program reports, and what is measured.
+// Reports of the program, and measurements.
 var (
 	step           = gauge("step", "The newest step that any rank has reported in its heartbeat.", "job")
 	stepTarget     = gauge("step_target", "Steps that the program plans to make, if it reports that.", "job")

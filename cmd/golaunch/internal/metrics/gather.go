@@ -19,16 +19,16 @@ type seen struct {
 	phases map[string]int
 	// leading and silent count the coordinators of clusters that have several.
 	leading, silent int
-	// known is true if a source has answered lately. blind is true if one does not answer, so that
-	// more may exist than is seen.
+	// known is true if a source has answered lately. blind is true if a source does not answer, so
+	// that more may exist than is seen.
 	known, blind bool
 }
 
-// job is a job with what its metrics need.
+// job is a job with the values that its metrics need.
 type job struct {
 	*view.Job
 	id string
-	// at is the time of what is known.
+	// at is the time of the source's state.
 	at time.Time
 	// mine are the ranks on the job's present nodes. fresh are those of them that run and were
 	// measured lately.
@@ -78,7 +78,7 @@ func gather(sources []source) *seen {
 	return all
 }
 
-// shown returns the jobs with metrics: those that are not over, and the last ones that are.
+// shown returns the jobs with metrics: unfinished ones, and those that finished last.
 func shown(jobs map[string]*job) []*job {
 	open, over := []*job{}, []*job{}
 	for _, j := range jobs {
@@ -104,7 +104,7 @@ func newJob(j *view.Job, at time.Time) *job {
 	}
 	for _, r := range j.Ranks {
 		if !has[r.Node] {
-			continue // of a node that was lost, which cannot say that it ended
+			continue // its node was lost, and cannot report its end
 		}
 		next.mine = append(next.mine, r)
 		if r.Exit == nil && age(r.Samples, at) <= Stale {

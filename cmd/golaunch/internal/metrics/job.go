@@ -60,7 +60,8 @@ func (s sheet) starts(j *job) {
 }
 
 // startTimes is how long the phases of the newest starts took, as far as the newest moments tell.
-// It is no histogram, since moments are forgotten and counts must stay.
+// The metric is no histogram, since the coordinator forgets moments, and a histogram's counts must
+// stay.
 func startTimes(j report.JobStatus) map[string]time.Duration {
 	took := map[string]time.Duration{}
 	var began, failed time.Time
@@ -69,7 +70,7 @@ func startTimes(j report.JobStatus) map[string]time.Duration {
 		switch m.To {
 		case "":
 			continue
-		case "starting": // also with each thing that a start waits for
+		case "starting": // noted again for each thing that a start waits for
 			if first && m.Attempt <= 0 {
 				took["queued"] = max(0, m.At.Sub(j.Submitted))
 			}
@@ -98,7 +99,7 @@ func earlier(noted, now time.Time) time.Time {
 	return noted
 }
 
-// live shows what the ranks of a job do.
+// live shows the measurements of a job's ranks.
 func (s sheet) live(j *job) {
 	if j.over() {
 		return
@@ -139,7 +140,7 @@ func (s sheet) saves(j *job) {
 	s.set(savedBytes, float64(last.Bytes), j.id)
 }
 
-// progress shows how far a job has come, and how long it has been silent. Silence grows even when
+// progress shows the progress of a job, and how long it has been silent. Silence grows even when
 // nothing is measured.
 func (s sheet) progress(j *job) {
 	s.set(step, j.Progress.Step, j.id)
@@ -167,7 +168,7 @@ func (s sheet) progress(j *job) {
 	s.set(outputAge, writes, j.id)
 }
 
-// either returns the known one of two values.
+// either returns the known one of two values, or chooses if both are.
 func either(a, b float64, choose func(a, b float64) float64) float64 {
 	switch {
 	case math.IsNaN(a):
@@ -237,7 +238,7 @@ func startsOf(j *job) map[string]float64 {
 	return n
 }
 
-// costs adds up what nodes have cost, by cause.
+// costs adds up the costs of all nodes, by cause.
 func costs(g *report.Goodput, value func(report.Cost) float64) map[string]float64 {
 	all := map[string]float64{}
 	for _, c := range g.Costs {

@@ -20,10 +20,10 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// Level is how much the metrics tell apart.
+// Level is how detailed the metrics are.
 type Level string
 
-// Each level includes those before it.
+// Each level includes the levels before it.
 const (
 	// Jobs has a few dozen series for each job, and some for the cluster.
 	Jobs Level = "job"
@@ -58,7 +58,7 @@ const (
 
 // Collector shows the newest states as metrics. Its fields are set before its first use.
 type Collector struct {
-	// States are read at each scrape: one for each source.
+	// States returns the newest state of each source. It is called at each scrape.
 	States func() []*view.State
 	Level  Level
 	// Once is true if there is no second scrape. Counters that the Collector sums from one scrape
@@ -75,7 +75,7 @@ type Collector struct {
 func (c *Collector) Write(w io.Writer) error { return c.collect().write(w) }
 
 // WriteFile replaces a file for node-exporter's textfile collector, which sees the old or the new
-// one, never a part. All users may read it.
+// file, never a part. All users may read it.
 func (c *Collector) WriteFile(path string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path))
 	if err != nil {
@@ -114,7 +114,7 @@ func (c *Collector) collect() sheet {
 	return s
 }
 
-// source is a State, and how much of it counts.
+// source is a State, and the time of its last answer.
 type source struct {
 	*view.State
 	name string

@@ -7,9 +7,9 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// tally sums, from scrape to scrape, counters that start at 0 with each attempt of a rank. What
-// happened before the tally counts from its first scrape, so that rate() treats a restarted
-// exporter as one and counts nothing twice.
+// tally sums, from scrape to scrape, counters that start at 0 with each attempt of a rank. Values
+// from before the tally count from its first scrape on, so that rate() sees one exporter in spite
+// of a restart, and counts nothing twice.
 type tally struct {
 	began time.Time
 	jobs  map[string]*sums
@@ -25,7 +25,7 @@ type sums struct {
 	lines, bytes count
 	steps        advance
 	xids         count
-	// gpus are the errors of each GPU, which outlast attempts.
+	// gpus are the errors of each GPU, which are kept over attempts.
 	gpus   map[string]*advance
 	ranks  map[int]*counts
 	floors map[string]float64
@@ -78,7 +78,7 @@ func (a *advance) add(now float64) float64 {
 	return a.count.add(now, false)
 }
 
-// take updates all jobs. It keeps what a source without an answer may still have.
+// take updates all jobs. It keeps jobs that a source without an answer may still have.
 func (t *tally) take(all *seen) {
 	if t.jobs == nil {
 		t.jobs = map[string]*sums{}
@@ -137,7 +137,7 @@ func (c *count) more(n, now float64) {
 	c.sum, c.seen = c.sum+n, c.seen || !math.IsNaN(now)
 }
 
-// floor is a value that does not fall when it is corrected later.
+// floor returns a value that does not fall when the original is corrected later.
 func (s *sums) floor(of string, now float64) float64 {
 	s.floors[of] = max(s.floors[of], now)
 	return s.floors[of]

@@ -25,15 +25,15 @@ import (
 type Options struct {
 	Target sources.Target
 	Level  metrics.Level
-	// File is the textfile to write, and Every how often; once when 0.
+	// File is the textfile to write, and Every the interval; with 0 it is written once.
 	File  string
 	Every time.Duration
 	Warn  func(error)
 }
 
-// scraper reads all coordinators, in one round after the other. Each round looks for coordinators
-// again, since jobs come and go. A coordinator that was found before is watched from round to
-// round, because a straggler shows only with time.
+// scraper reads all coordinators in rounds. Each round looks for coordinators again, since jobs
+// begin and end. It watches known coordinators from round to round, because a straggler shows only
+// with time.
 type scraper struct {
 	opts    Options
 	all     *metrics.Collector
@@ -55,8 +55,8 @@ func New(o Options) *scraper {
 	return r
 }
 
-// Once reads the metrics once and writes them. A file is written in any case: it says what went
-// wrong.
+// Once reads the metrics once and writes them. It writes a file even after an error, since the
+// metrics show the error.
 func (r *scraper) Once(w io.Writer) error {
 	err := errors.Join(r.ask(context.Background()), r.end(anyWatch))
 	switch {
@@ -109,13 +109,13 @@ func (r *scraper) write() error {
 	return nil
 }
 
-// askLimit bounds a round, and heardLimit the wait for what nodes measure.
+// askLimit bounds a round, and heardLimit the wait for the nodes' measurements.
 const (
 	askLimit   = 20 * time.Second
 	heardLimit = 5 * time.Second
 )
 
-// ask reads the states of all sources. It fails only if all of them do.
+// ask reads the states of all sources. It fails only if all sources fail.
 func (r *scraper) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, askLimit, errors.New("no coordinator has answered within 20s"))
 	defer cancel()
@@ -127,7 +127,7 @@ func (r *scraper) ask(ctx context.Context) error {
 	return r.look(ctx, connected)
 }
 
-// tokenless is the error of a missing token. Waiting does not bring one.
+// tokenless is the error of a missing token. Waiting does not help.
 type tokenless struct{ error }
 
 // tokenless returns err, as a [tokenless] if a missing token is the cause.
@@ -168,12 +168,12 @@ func (r *scraper) look(ctx context.Context, connected map[string]view.Source) er
 		r.states = []*view.State{r.nothing(nil)}
 	}
 	if slices.Contains(errs, nil) {
-		errs = nil // the states have the others
+		errs = nil // the states have the other errors
 	}
 	return errors.Join(errors.Join(errs...), sources.Close(double))
 }
 
-// miss notes the sources that are gone without a result. It forgets those that are back.
+// miss notes the sources that have vanished without a result. It forgets sources that are back.
 func (r *scraper) miss(ctx context.Context, here map[string]view.Source) {
 	maps.DeleteFunc(r.lost, func(at string, l *absence) bool { return here[at] != nil || time.Since(l.since) >= sources.VanishedFor })
 	for _, at := range slices.Sorted(maps.Keys(r.watches)) {
@@ -207,7 +207,7 @@ func (r *scraper) nothing(err error) *view.State {
 	return s
 }
 
-// idle reports whether nothing is wrong but that this machine has no coordinator.
+// idle reports whether the only error is that this machine has no coordinator.
 func (r *scraper) idle(err error) bool {
 	return errors.Is(err, launcher.ErrNoCoordinator) && r.opts.Target.Job == ""
 }

@@ -28,7 +28,7 @@ func (w *watch) known() *view.State {
 	return w.before
 }
 
-// freshness is the greatest age of what is shown.
+// freshness is the greatest age of a state that is shown.
 const freshness = 5 * time.Second
 
 func (r *scraper) watch(at string, s view.Source) *watch {
@@ -51,7 +51,7 @@ func (w *watch) over(ctx context.Context) bool {
 	return l.HasResult()
 }
 
-// end ends the watches for which which is true.
+// end ends the watches for which which returns true.
 func (r *scraper) end(which func(at string, w *watch) bool) error {
 	over := map[string]view.Source{}
 	for at, w := range r.watches {
@@ -90,7 +90,7 @@ func (w *watch) state(ctx context.Context) (*view.State, error) {
 	}
 }
 
-// settled reports whether all nodes that can have said what they measure.
+// settled reports whether all nodes that can have reported their measurements.
 func settled(s *view.State) bool {
 	return !slices.ContainsFunc(s.Nodes, func(n *view.Node) bool { return n.Silent == 0 && n.Heard.IsZero() && n.Missing == "" })
 }

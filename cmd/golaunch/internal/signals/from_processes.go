@@ -1,9 +1,9 @@
 // Package signals receives the signals that golaunch acts on.
 //
-// A shell that starts a program with & in a script makes it ignore SIGINT and SIGQUIT, since it
-// shares the process group that gets ^C. A trap of that script may still send SIGINT on purpose.
-// The kernel tells them apart: a signal of the terminal has SI_KERNEL. os/signal does not pass that
-// on, so a handler of this package runs before Go's.
+// A shell that starts a program with & in a script makes the program ignore SIGINT and SIGQUIT,
+// since the program shares the process group that gets ^C. A trap of that script may still send
+// SIGINT on purpose. The kernel distinguishes the two: a signal of the terminal has SI_KERNEL.
+// os/signal does not report that, so a handler of this package runs before Go's.
 package signals
 
 import (
@@ -26,7 +26,7 @@ type action struct {
 var next uintptr //nolint:unused // filter goes on to it
 
 // fromProcesses delivers signals that a process has sent, and ignores those of the terminal. On a
-// processor without a filter it ignores all.
+// processor without a filter it ignores all of these signals.
 func fromProcesses(heard chan<- os.Signal, signals ...syscall.Signal) error {
 	if filterAddr() == 0 {
 		return nil
@@ -38,7 +38,7 @@ func fromProcesses(heard chan<- os.Signal, signals ...syscall.Signal) error {
 			return err
 		}
 		if a.handler == filterAddr() {
-			continue // it stands there already
+			continue // the handler is installed already
 		}
 		next, a.handler = a.handler, filterAddr()
 		if err := sigaction(s, &a, nil); err != nil {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Listen returns the signals that golaunch acts on, and more, until the process ends: one that comes
-// between the end of a job and that of the process must not change the exit code.
+// Listen returns the signals that golaunch acts on, and more, until the process ends: a signal
+// between the end of a job and the end of the process must not change the exit code.
 func Listen(more ...os.Signal) (<-chan os.Signal, error) {
 	heard := make(chan os.Signal, 8)
 	for _, s := range slices.Concat(usual, more) {
@@ -17,13 +17,13 @@ func Listen(more ...os.Signal) (<-chan os.Signal, error) {
 			signal.Notify(heard, s)
 		}
 	}
-	if signal.Ignored(syscall.SIGINT) { // as after & in a script; of SIGQUIT Go does not know
+	if signal.Ignored(syscall.SIGINT) { // as after & in a script; Go does not report that SIGQUIT is ignored
 		if err := fromProcesses(heard, syscall.SIGINT, syscall.SIGQUIT); err != nil {
 			return nil, fmt.Errorf("cannot hear SIGINT: %w", err)
 		}
 	}
-	// A write to a closed console returns an error. Without this, one to descriptor 1 or 2 would
-	// end the process (os/signal, SIGPIPE).
+	// A write to a closed console returns an error. Without this, a write to descriptor 1 or 2
+	// would end the process (os/signal, SIGPIPE).
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return heard, nil
 }

@@ -22,8 +22,9 @@ type Target struct {
 // errNothing is the error when there is nothing to show.
 var errNothing = fmt.Errorf("no job of yours runs on this machine, and %w", launcher.ErrNoCoordinator)
 
-// Connect connects to the coordinators of a target and returns them by address: the named one, or
-// else all that this user runs on this machine, a cluster's and those of single jobs.
+// Connect connects to the coordinators of a target and returns them by address: the named
+// coordinator, or else all that this user runs on this machine, those of clusters and of single
+// jobs.
 func (w Target) Connect(ctx context.Context) (map[string]view.Source, error) {
 	if w.Coordinator != "" || w.Job != "" {
 		c, err := launcher.ConnectJob(ctx, w.Coordinator, w.TokenFile, w.Job)
@@ -59,7 +60,7 @@ func (w Target) Connect(ctx context.Context) (map[string]view.Source, error) {
 	return all, nil
 }
 
-// More connects to jobs that began on this machine since, for a [view.Model].
+// More connects to further jobs that have begun on this machine, for a [view.Model].
 func (w Target) More(ctx context.Context, known func(at string) bool) map[string]view.Source {
 	if w.Coordinator != "" || w.Job != "" {
 		return nil

@@ -13,13 +13,13 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// LocalJob is a job of this machine that has its own coordinator. When that ends with the job,
-// LocalJob answers with the last state, until a job of the same name begins.
+// LocalJob is a job of this machine that has its own coordinator. When the coordinator ends with
+// the job, LocalJob answers with the last state, until a job of the same name begins.
 type LocalJob struct {
 	*launcher.Client
 	ctx context.Context
 	job string
-	// lost is called when the coordinator is gone without a result.
+	// lost is called when the coordinator has ended without a result.
 	lost func()
 
 	mu   sync.Mutex
@@ -161,7 +161,7 @@ func (l *LocalJob) AwaitResult(ctx context.Context) {
 	}
 }
 
-// Logs returns the coordinator's logs. When the job is over, a lost node is no news.
+// Logs returns the coordinator's logs. When the job is over, it does not report lost nodes.
 func (l *LocalJob) Logs(ctx context.Context, id string, f report.LogFilter) iter.Seq2[report.LogChunk, error] {
 	return func(yield func(report.LogChunk, error) bool) {
 		for c, err := range l.Client.Logs(ctx, id, f) {

@@ -13,8 +13,8 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// Set is the coordinators of a target that are known. Jobs of this machine with their own
-// coordinators come and go.
+// Set is the known coordinators of a target. They change, since each job of this machine may have
+// its own.
 type Set struct {
 	ctx   context.Context
 	where Target
@@ -54,7 +54,7 @@ func Remember(ctx context.Context, at string, source view.Source) view.Source {
 	return source
 }
 
-// VanishedError is the warning that a source is gone for an unknown reason.
+// VanishedError is the warning that a source has vanished for an unknown reason.
 func VanishedError(at string) error {
 	return fmt.Errorf("the coordinator of %s is gone and did not report an end: golaunch_up is 0 for it until it is back, for at most an hour", at)
 }
@@ -85,8 +85,8 @@ func (p *Set) Close() { _ = Close(p.All()) } // they have answered
 // maxPast bounds the finished jobs of this machine that are kept.
 const maxPast = 20
 
-// More finds jobs that began since, for a model. The model closes what it gets; the sources
-// themselves stay open.
+// More finds jobs that have begun since the last call, for a model. The model may close these
+// sources; the Set keeps them open.
 func (p *Set) More(ctx context.Context, known func(at string) bool) map[string]view.Source {
 	begun := p.where.More(ctx, func(at string) bool { return p.All()[at] != nil })
 	p.mu.Lock()
@@ -127,7 +127,7 @@ type kept struct{ view.Source }
 func (kept) Close() error { return nil }
 
 // States returns the state of a model, after those of jobs whose coordinators have vanished. Its
-// source keeps its name while jobs come and go.
+// source has the same name while jobs begin and end.
 func (p *Set) States(m *view.Model) []*view.State {
 	s := m.State()
 	if p.where.Coordinator == "" {
@@ -139,8 +139,8 @@ func (p *Set) States(m *view.Model) []*view.State {
 	return append(p.vanished(), s)
 }
 
-// vanished returns a state for each job of this machine whose coordinator has lately gone without a
-// result.
+// vanished returns a state for each job of this machine whose coordinator has lately ended without
+// a result.
 func (p *Set) vanished() (all []*view.State) {
 	sources := p.All()
 	for _, at := range slices.Sorted(maps.Keys(sources)) {

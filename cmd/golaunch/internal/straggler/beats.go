@@ -20,8 +20,8 @@ const maxStops = 8
 type beats struct {
 	last  []beat
 	epoch time.Time
-	// moved is true if a rank made a step in the open slot. still is how long none has. steps
-	// counts slots with one.
+	// moved is true if a rank made a step in the open slot. still is how long no rank has made one.
+	// steps counts slots with a step.
 	moved bool
 	still time.Duration
 	steps int
@@ -34,8 +34,8 @@ type beats struct {
 }
 
 // coupling tells whether ranks wait for each other in every step. If they do, a rank that was late
-// in one step is no later in the next; otherwise it is later as often as not. back is the part of
-// late or early ranks that come back to the others.
+// in one step is no later in the next; otherwise it is later in half of the cases. back is the part
+// of late or early ranks that are closer to the others in the next step.
 type coupling struct {
 	back float64
 	n    int
@@ -44,8 +44,8 @@ type coupling struct {
 	step []int64
 }
 
-// Of ranks that wait for each other, with noise, three in four come back; of others two in four.
-// This is known after enough observations.
+// Of ranks that wait for each other, three in four come back in spite of noise; of other ranks two
+// in four. This is known after enough observations.
 const (
 	comesBack = 0.62
 	enough    = 200
@@ -95,10 +95,10 @@ func (w *Watch) takeBeat(s Sample) {
 	}
 	b.last[s.Rank] = now
 	if made <= 0 || took <= 0 || before.at == 0 {
-		return // it is the first, or the program has gone back
+		return // it is the first step, or the program has gone back
 	}
 	if b.moved = true; now.stops > 0 {
-		return // it did something else between its steps
+		return // the rank did something else between its steps
 	}
 	w.sense[Pace].put(s.Rank, took/float64(made), len(w.odd))
 }
@@ -149,15 +149,15 @@ func (b *beats) time(center float64) {
 	b.step = float64(median(newest[:n]))
 }
 
-// widen makes slots as long as a third of a step, in powers of two of the shortest. It drops what
-// was in them.
+// widen makes slots as long as a third of a step, in powers of two of the shortest. It drops the
+// values in open slots.
 func (w *Watch) widen() {
 	least := w.every()
 	width := least
 	for width < 64*least && float64(width) < w.beats.step/3*float64(time.Second) {
 		width *= 2
 	}
-	// A step time near a limit must not switch the width to and fro.
+	// A step time near a limit must not switch the width back and forth.
 	if width == w.width || width < w.width && w.beats.step > 1.3*w.width.Seconds() {
 		return
 	}
@@ -168,7 +168,7 @@ func (w *Watch) widen() {
 }
 
 // closeLate ends a slot of lateness: of each node's ranks, relative to the node's median, in steps.
-// Where one rank is steps ahead, each of these counts as a full step.
+// If a rank is several steps ahead, each of these counts as a full step.
 func (w *Watch) closeLate() {
 	b, s := &w.beats, &w.sense[Late]
 	for _, ranks := range w.homes {
@@ -200,7 +200,7 @@ func (w *Watch) closeLate() {
 	}
 }
 
-// phase is when a heartbeat came, or would have come, for a step. It counts in steps.
+// phase is when a heartbeat was written, or would have been, for a step. It counts in steps.
 func (b *beats) phase(l beat, step int64) float32 {
 	return float32((l.at - float64(l.step-step)*b.step) / b.step)
 }

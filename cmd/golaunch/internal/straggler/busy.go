@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// A GPU without kernels draws about idleWatts of its limit, and one that waits in NCCL about
-// waitWatts (NVIDIA/nccl#2428 has 118 of 400 W), which is corrected when all wait. Ranks are
-// assumed to compute for usualShare of the time; this scales all alike, except for late hosts.
+// A GPU without kernels draws about idleWatts of its limit. A GPU that waits in NCCL draws about
+// waitWatts (NVIDIA/nccl#2428 has 118 of 400 W); this value is corrected when all wait. Ranks are
+// assumed to compute for usualShare of the time, which scales all ranks alike, except for late
+// hosts.
 const (
 	idleWatts  = 0.15
 	waitWatts  = 0.30
@@ -15,7 +16,7 @@ const (
 )
 
 // A job works if its GPUs draw warmPower, or its ranks use warmCPU, for warm slots. It pauses if
-// the median rank works less than asleep of the usual for pauseSlots slots.
+// the median rank works less than asleep of its usual share for pauseSlots slots.
 const (
 	warmPower  = 0.36
 	warmCPU    = 0.2
@@ -33,25 +34,25 @@ type power struct {
 	// took is the time of each rank's newest sample.
 	took  []time.Time
 	level powerLevel
-	// warm counts slots in which the job worked, and paused the slots in a row in which all ranks
-	// waited.
+	// warm counts the slots in which the job worked. paused counts the slots in a row in which all
+	// ranks waited.
 	warm, paused int
 	// stood is true if the job made no step in the last slot. idles is true if most GPUs idle.
-	// usual is their usual use.
+	// usual is the usual use of the GPUs.
 	stood, idles bool
 	usual        float64
 	dips         dips
 }
 
-// powerLevel is what a GPU draws that waits or computes, as parts of the limit, learned in tuned
-// slots.
+// powerLevel is the power that a GPU draws while it waits or computes, as parts of the limit,
+// learned in tuned slots.
 type powerLevel struct {
 	wait, compute float64
 	tuned         int
 }
 
-// dips has the newest medians of the share. dip counts the slots since the share fell below low, the
-// lowest of these.
+// dips has the newest medians of the share. dip counts the slots since the share fell below low,
+// the lowest of these medians.
 type dips struct {
 	recent  [20]float32
 	at, dip int
@@ -83,8 +84,8 @@ func (w *Watch) takeBusy(now time.Time, s Sample) {
 	}
 }
 
-// closeBusy ends a slot of the busy share. Slots in which all wait, or no step is made, do not show
-// who is slow.
+// closeBusy ends a slot of the busy share. Slots in which all ranks wait, or make no step, do not
+// show which rank is slow.
 func (w *Watch) closeBusy() {
 	s := &w.sense[Busy]
 	if w.power.gpus {
@@ -100,8 +101,8 @@ func (w *Watch) closeBusy() {
 	s.push(center, w.quiet())
 }
 
-// shares converts power and utilization of the open slot to shares of time. A GPU whose host is
-// late idles; that is the rank's own time, not waiting.
+// shares converts power and utilization of the open slot to shares of time. A GPU idles while its
+// host is late; this is the rank's own time, not waiting.
 func (w *Watch) shares(s *sense) {
 	p := &w.power
 	draw, use := p.draw.collect(), p.use.collect()
@@ -162,12 +163,12 @@ func (w *Watch) warmed(center float64) bool {
 	return false
 }
 
-// pauses reports whether nearly all ranks wait, and have for some slots. It drops the slots of the
-// pause that were taken before it was known.
+// pauses reports whether nearly all ranks have waited for some slots. It drops the first slots of
+// the pause, which were taken before the pause was known.
 func (w *Watch) pauses(s *sense, center float64) bool {
 	p := &w.power
 	if s.learned < warm || center > asleep*s.level {
-		over := p.paused >= pauseSlots // and this slot is one in part
+		over := p.paused >= pauseSlots // this slot is partly in the pause
 		p.paused = 0
 		return over
 	}
@@ -177,7 +178,7 @@ func (w *Watch) pauses(s *sense, center float64) bool {
 	return p.paused >= pauseSlots
 }
 
-// stands reports whether the job makes no steps. It drops the slots in which it already made none.
+// stands reports whether the job makes no steps. It drops the earlier slots without a step.
 func (w *Watch) stands(s *sense) bool {
 	p, stood := &w.power, w.power.stood
 	if p.stood = w.beats.standing(w); p.stood && !stood {
@@ -193,8 +194,8 @@ const (
 	maxDip = 6
 )
 
-// add adds a median, and reports whether all ranks wait once, as for a hiccup of one. If that repeats soon, it is
-// normal for the job.
+// add adds a median, and reports whether all ranks wait just once, as for a hiccup of one rank. A
+// wait that repeats soon is normal for the job.
 func (d *dips) add(center float64) bool {
 	low := float32(math.Inf(1))
 	for _, c := range d.recent[:min(d.at, len(d.recent))] {

@@ -49,8 +49,8 @@ func (s *sense) shared(r int) float32 {
 	return s.common[n]
 }
 
-// beginning is by how much a rank stuck out when what is usual was learned, and still does: from
-// all ranks, and from its node unless the node did.
+// beginning is by how much a rank sticks out since before its usual value was learned: from all
+// ranks, and from its node unless the node sticks out too.
 func (s *sense) beginning(r int, middle float32) float64 {
 	over := float64(s.usual[r]/middle*min(1, 1+s.full[r], 1+s.excess[r])) - 1
 	home := s.homes[s.node[r]]
@@ -65,15 +65,16 @@ func (s *sense) beginning(r int, middle float32) float64 {
 	return min(over, float64(s.usual[r]/common)-1)
 }
 
-// leastHome is how many ranks a node needs to tell one rank that sticks out from all.
+// leastHome is how many ranks a node needs, to distinguish one rank that sticks out from all ranks
+// that do.
 const leastHome = 4
 
-// shape is the weight of a slot. It is less at both ends of the window, so that it matters little
-// how many steps begin in it.
+// shape is the weight of a slot. It is less at both ends of the window, so that the number of steps
+// that begin in the window matters little.
 func (s *sense) shape(i int) float32 { return float32(min(i+1, s.taper, s.window-i)) }
 
-// of is how much longer than usual a rank takes: without the drop neighbouring slots that stick out
-// most, and in all.
+// of returns how much longer than usual a rank takes: excess without the drop neighbouring slots
+// that stick out most, and full with them.
 func (s *sense) of(r int) (excess, full float32) {
 	var mine, theirs [maxWindow]float32
 	u, got, first := s.usual[r], 0, s.slots%s.window
@@ -95,7 +96,7 @@ func (s *sense) of(r int) (excess, full float32) {
 	return s.trimmed(mine[:s.window], theirs[:s.window]), sum/all - 1
 }
 
-// trimmed is by how much mine exceed theirs without the drop neighbours where they exceed most.
+// trimmed is by how much mine exceed theirs, without the drop neighbours in which they exceed most.
 func (s *sense) trimmed(mine, theirs []float32) float32 {
 	from := s.peak(mine, theirs)
 	var a, b float32

@@ -11,26 +11,26 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 )
 
-// Finding is a slow node, or slow ranks of one.
+// Finding is a slow node, or slow ranks of a node.
 type Finding struct {
 	Node  string
 	Ranks []int
-	// Whole is true if the node is slow rather than some ranks: three quarters of its ranks are
-	// slow, and there are other nodes.
+	// Whole is true if the whole node is slow: three quarters of its ranks are slow, and there are
+	// other nodes.
 	Whole bool
-	// Slower is how much longer than the median it takes for its part of a step, relative to its
-	// past: 0.12 is 12 %. For several ranks it is that of the slowest, and for a node the median.
-	// If the power of the GPU shows it, Slower is off by up to a quarter.
+	// Slower is how much longer than the median the rank takes for its part of a step, relative to
+	// its past: 0.12 is 12 %. For several ranks it is the value of the slowest, and for a node the
+	// median. If it comes from the power of the GPU, it may be wrong by up to a quarter.
 	Slower float64
-	// Since is when it began, within some seconds. Start is true if the job was slow from its
-	// beginning.
+	// Since is when the slowness began, within some seconds. Start is true if the job was slow from
+	// its beginning.
 	Since time.Time
 	Start bool
-	// Cost is the part of its time that the job would save if this alone were as fast as the
-	// others; NaN if unknown, as when ranks do not wait for each other. It is at most
+	// Cost is the part of its time that the job would save if only these ranks became as fast as
+	// the others; NaN if unknown, as when ranks do not wait for each other. It is at most
 	// Slower/(1+Slower).
 	Cost float64
-	// Signals are those that show it, the most exact first.
+	// Signals are the signals that show the slowness, the most exact first.
 	Signals []Signal
 	// Confidence is from 0 to 1: 0.5 if one signal just reaches its limit, and more if the signal
 	// is stronger or others agree. It is at most 0.6 if the job was slow from its beginning. It
@@ -38,8 +38,8 @@ type Finding struct {
 	Confidence float64
 }
 
-// Worth is the least Cost of a finding worth reporting where samples come only every 5 s. Those
-// findings are about as precise as with samples of every second; cheaper ones are not.
+// Worth is the least Cost of a finding worth reporting if there is a sample only every 5 s. Such
+// findings are about as precise as with a sample every second; findings of less Cost are not.
 const Worth = 0.02
 
 // Sentence describes the finding to people.
@@ -79,13 +79,13 @@ func (f Finding) lasting(now time.Time) string {
 // order lists the signals, the most exact first.
 var order = [...]Signal{Busy, Pace, Late, Dim, Cadence}
 
-// beside is the part of the worst rank's Slower from which on another rank is named too. Ranks that
-// wait for the worst one seem faster than they are.
+// beside is the part of the worst rank's Slower that another rank must have to be named too. Ranks
+// that wait for the worst one seem faster than they are.
 const beside = 0.4
 
 // report makes one finding for each node with ranks that stick out.
 func (w *Watch) report(slump float64) {
-	// A rank that works while others wait explains a slower job, rather than a GPU that draws less.
+	// A rank that works while others wait explains a slower job better than a GPU that draws less.
 	worst, explained := 0.0, false
 	for r, e := range w.odd {
 		if e.on() {
@@ -153,7 +153,7 @@ func (w *Watch) slower(r int, slump float64) float64 {
 		switch s {
 		case Dim:
 			return slump
-		case Late: // a part of the whole step; others take only the rest
+		case Late: // a part of the whole step; other signals measure only the rest
 			return by / max(1-by, 0.1)
 		}
 		return by
@@ -162,7 +162,7 @@ func (w *Watch) slower(r int, slump float64) float64 {
 }
 
 // excessOf is by how much a rank sticks out. Its longest stretch counts too, but adds at most half
-// to the rest. It is 0 if it is unknown now, as in a pause.
+// to the rest. The result is 0 if the excess is unknown now, as in a pause.
 func (w *Watch) excessOf(s Signal, r int) float64 {
 	if s == Dim {
 		return sure(float64(w.sense[Busy].full[r]))

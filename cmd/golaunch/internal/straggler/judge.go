@@ -7,8 +7,8 @@ import (
 
 // episode is a stretch of time in which a rank sticks out.
 type episode struct {
-	// by are the signals that show it, as bits. hot and cool count the slots in which one does or
-	// none.
+	// by are the signals that show it, as bits. hot counts the slots in which a signal shows it,
+	// and cool those in which none does.
 	by        uint16
 	hot, cool uint8
 	since     time.Time
@@ -20,9 +20,9 @@ func (e episode) on() bool { return e.hot >= confirmed }
 
 func (e episode) has(s Signal) bool { return e.by>>s&1 != 0 }
 
-// A rank is named when it has stuck out for some slots in a row, and no longer when it has not for
-// confirm slots. A dim GPU needs more, since it also shows at the edges of a pause, and so does a
-// job without heartbeats, where an evaluation may look like a slow rank.
+// A rank is named when it has stuck out for some slots in a row. It is no longer named when it has
+// not stuck out for confirm slots. A dim GPU needs more slots, since a GPU is also dim at the edges
+// of a pause. So does a job without heartbeats, in which an evaluation may look like a slow rank.
 const (
 	confirm      = 2
 	confirmDim   = 8
@@ -30,7 +30,7 @@ const (
 	confirmed    = 100
 )
 
-// needs is how many slots a rank must stick out by these signals until it is named.
+// needs is for how many slots a rank must stick out by these signals to be named.
 func (w *Watch) needs(by uint16) uint8 {
 	switch {
 	case by == 1<<Dim:
@@ -41,8 +41,8 @@ func (w *Watch) needs(by uint16) uint8 {
 	return confirm
 }
 
-// crowded is how many slots too many ranks may stick out before the watch learns again what is
-// usual.
+// crowded is for how many slots too many ranks may stick out before the watch learns the usual
+// values again.
 const crowded = 60
 
 // persists is the part of a rank's excess that must remain without its longest stretch.
@@ -53,8 +53,8 @@ const persists = 0.7
 const harmless = 1.01
 
 // slump is how much slower the job must be for a rank that draws less power to be the reason. kept
-// is how much of its own share of time a rank must keep if the others wait for it: it cannot have
-// lost any.
+// is how much of its own share of time a rank must keep to be the reason: while others wait for it,
+// it loses none.
 const (
 	slump = 0.04
 	kept  = 0.96
@@ -125,7 +125,7 @@ func (w *Watch) gatherBy(s *sense) {
 // quiet reports whether no rank sticks out.
 func (w *Watch) quiet() bool { return len(w.findings) == 0 && w.crowd == 0 }
 
-// disperse names no rank. After a while it takes the present for normal.
+// disperse names no rank. After a while it takes the present values for normal.
 func (w *Watch) disperse() {
 	if w.crowd++; w.crowd < crowded {
 		return
@@ -156,7 +156,7 @@ func (w *Watch) signs(r int, slower float64) (by uint16) {
 		}
 		waits := busy.knows() && float64(busy.full[r]) < busy.limit/2
 		if s.Signal == Late && waits {
-			continue // it comes late because it waits for another
+			continue // it is late because it waits for another
 		}
 		by |= 1 << s.Signal
 	}
@@ -166,11 +166,12 @@ func (w *Watch) signs(r int, slower float64) (by uint16) {
 	return by
 }
 
-// sticks reports whether a rank sticks out by a signal. Once it does, half as much suffices.
+// sticks reports whether a rank sticks out by a signal. For a rank that sticks out already, half as
+// much suffices.
 func (w *Watch) sticks(s *sense, r int) bool {
 	need := s.limit
 	if !s.compared {
-		return false // who was slow from the beginning comes first
+		return false // ranks that were slow from the beginning come first
 	}
 	if w.odd[r].on() && w.odd[r].has(s.Signal) {
 		return float64(s.full[r]) >= need/2 && float64(s.excess[r]) >= need/4
@@ -233,7 +234,7 @@ func (w *Watch) onset(r int, by uint16) time.Time {
 	return w.now
 }
 
-// compare finds the ranks that stick out from the beginning, once what is usual is well known.
+// compare finds the ranks that stick out from the beginning, once the usual values are well known.
 func (w *Watch) compare(s *sense) {
 	if s.slots == 1 && s.begun.IsZero() {
 		s.begun = w.now
@@ -264,8 +265,8 @@ func (w *Watch) compare(s *sense) {
 	s.measure()
 }
 
-// alone reports whether ranks can be slow from the beginning by themselves: they are one rank, or
-// one node that is neither the first nor the last.
+// alone reports whether ranks may be called slow from the beginning: they are a single rank, or a
+// single node that is neither the first nor the last.
 func (w *Watch) alone(ranks []int) bool {
 	if len(ranks) == 0 || 2*len(ranks) > len(w.odd) {
 		return false

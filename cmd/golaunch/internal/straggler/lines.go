@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A slot of lines is linesSlot samples long, so that their exact times matter little. The median
-// rank must write leastLines in it.
+// A slot of lines is linesSlot samples long, so that the exact times of lines matter little. The
+// median rank must write leastLines in it.
 const (
 	linesSlot  = 10
 	leastLines = 8

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// maxDraw is how many ranks a median is taken of. Its error is then a thirtieth of the spread of
-// the ranks.
+// maxDraw is the most ranks from which a median is computed. Its error is then a thirtieth of the
+// spread of the ranks.
 const maxDraw = 1023
 
-// stride is the step between the ranks of a median, chosen to meet all places on nodes of 2, 4 or
-// 8.
+// stride is the step between the ranks of a median. It meets all places on nodes of 2, 4 or 8
+// ranks.
 func stride(n int) int {
 	if n <= maxDraw {
 		return 1
@@ -29,8 +29,8 @@ func draw(ranks []int, value []float32, into []float32) []float32 {
 	return into
 }
 
-// median returns the lower median; NaN of nothing. Of two ranks, the one that does less is the
-// measure. It sorts.
+// median returns the lower median; NaN if there are no values. So of two ranks the lower value is
+// the measure. It sorts values.
 func median(values []float32) float32 {
 	if len(values) == 0 {
 		return nan
@@ -47,7 +47,8 @@ func spread(values []float32, center float32) float64 {
 	return 1.4826 * float64(median(values))
 }
 
-// beyond is how many standard deviations none of n normal values exceeds in a day of slots.
+// beyond returns the number of standard deviations that none of n normal values exceeds in a day of
+// slots.
 func beyond(n int) float64 { return math.Sqrt(2*math.Log(float64(max(n, 2)))) + 2.5 }
 
 var nan = float32(math.NaN())

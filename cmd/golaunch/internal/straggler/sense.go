@@ -13,14 +13,14 @@ type sense struct {
 	layout
 	slot
 	memory
-	// full is how much longer than usual each rank takes; excess is the same without its longest
-	// stretch; limit is from where it sticks out.
+	// full is how much longer than usual each rank takes. excess is the same without its longest
+	// stretch. A rank sticks out from limit on.
 	excess, full []float32
 	limit        float64
 	// common is by how much the median rank of each node sticks out.
 	common []float32
-	// begun is when the first slot ended. compared is true once the ranks were found that stick out
-	// from the beginning.
+	// begun is when the first slot ended. compared is true once the watch has looked for ranks that
+	// stick out from the beginning.
 	begun    time.Time
 	compared bool
 	scratch  []float32
@@ -32,27 +32,27 @@ type layout struct {
 	ranks []int
 	homes [][]int
 	node  []int
-	// odd are the watch's. What is usual of a rank does not change while it sticks out.
+	// odd are the watch's episodes. A rank's usual value does not change while the rank sticks out.
 	odd []episode
 }
 
 // slot holds the values of the open slot.
 type slot struct {
 	// sum has the weighted values of the open slot, and next those of the slot after it. last is
-	// the newest value of a rank, which came age slots ago.
+	// the newest value of a rank, which is age slots old.
 	sum, weight, next, nextWeight, last []float32
 	age                                 []uint16
 }
 
-// memory is what was learned from past slots.
+// memory is the values and averages of past slots.
 type memory struct {
-	// ring has window values for each rank, and middle those of the median: the newest slots.
+	// ring has the newest window values of each rank, and middle those of the median.
 	ring, middle []float32
 	slots        int
 	// usual is a rank's past value as a multiple of the median, learned in seen slots.
 	usual []float32
 	seen  []uint16
-	// level is the past median of all, learned in learned slots.
+	// level is the past median of all ranks, learned in learned slots.
 	level   float64
 	learned int
 }
@@ -63,7 +63,7 @@ type scheme struct {
 	window, drop int
 	// taper is in how many slots at both ends a value gains its full weight.
 	taper int
-	// learn is how many slots tell what is usual, which then follows slowly.
+	// learn is how many slots determine the usual value. After these it follows slowly.
 	learn int
 	// floor is the smallest excess that counts.
 	floor float64
@@ -73,13 +73,14 @@ type scheme struct {
 	keep uint16
 }
 
-// rankMemory is how many slots determine what is usual of a rank, and levelMemory of the job.
+// rankMemory is how many slots determine the usual value of a rank, and levelMemory that of the
+// job.
 const (
 	rankMemory  = 1800
 	levelMemory = 300
 )
 
-// The first early slots count fully. After that, one slot moves what is usual by at most jolt of
+// The first early slots count fully. After that, one slot moves a usual value by at most jolt of
 // the median.
 const (
 	early = 10
@@ -99,7 +100,7 @@ func (s *sense) put(rank int, v float64, of int) {
 }
 
 // lay spreads a value of a rank over the open slot and the next. The value holds for stretch
-// seconds, and the slot ends after open of them, which may be negative.
+// seconds. The slot ends after the first open of these seconds; open may be negative.
 func (s *sense) lay(rank int, v, stretch, open float64, of int) {
 	if s.ring == nil {
 		s.grow(of)
@@ -143,7 +144,7 @@ func (s *sense) collect() float64 {
 	return s.center()
 }
 
-// center is the median of all ranks; NaN of fewer than two.
+// center is the median of all ranks; NaN if there are fewer than two.
 func (s *sense) center() float64 {
 	if s.scratch = draw(s.ranks, s.last, s.scratch); len(s.scratch) < 2 {
 		return math.NaN()
@@ -151,8 +152,8 @@ func (s *sense) center() float64 {
 	return float64(median(s.scratch))
 }
 
-// push adds the collected slot to the ring, learns from it, and measures. What is usual of the job
-// does not change while a rank sticks out.
+// push adds the collected slot to the ring, learns from it, and measures. The usual value of the
+// job does not change while a rank sticks out.
 func (s *sense) push(center float64, quiet bool) {
 	at := s.slots % s.window
 	for _, r := range s.ranks {
@@ -170,8 +171,9 @@ func (s *sense) push(center float64, quiet bool) {
 	s.measure()
 }
 
-// typical is the median of the ranks' values, each relative to what is usual of the rank; NaN of
-// fewer than two. It is scaled to the median rank, or what is usual of all would drift.
+// typical is the median of the ranks' values, each relative to the rank's usual value; NaN if there
+// are fewer than two. It is scaled to the median rank, so that the usual values do not drift
+// together.
 func (s *sense) typical() float32 {
 	s.scratch = draw(s.ranks, s.usual, s.scratch)
 	measure := median(s.scratch)
@@ -202,7 +204,7 @@ func (s *sense) smooth(r int) float32 {
 	return sum / n
 }
 
-// adapt moves what is usual of a rank.
+// adapt moves the usual value of a rank.
 func (s *sense) adapt(r int, m float32) {
 	v := s.last[r]
 	if !known(v) || !known(m) || m <= 0 || s.odd[r].by != 0 {
@@ -218,8 +220,8 @@ func (s *sense) adapt(r int, m float32) {
 		n = max(n-float32(max(s.learn-early, 0)), early)
 		by = min(max(by, -jolt), jolt)
 	}
-	// A rank that sticks out by half the limit may be about to be a straggler. While little is
-	// known, its excess would soon be usual.
+	// A rank that sticks out by half the limit may be about to be a straggler. While few slots are
+	// known, its excess would soon become usual.
 	if int(s.seen[r]) > s.learn && s.seen[r] < rankMemory/6 && float64(max(s.full[r], -s.full[r])) > s.limit/2 {
 		return
 	}
@@ -244,7 +246,7 @@ func (s *sense) current() float64 {
 	return sum / float64(len(s.scratch)) / s.level
 }
 
-// relearn forgets what is usual.
+// relearn forgets the usual values.
 func (s *sense) relearn() {
 	s.reset()
 	s.learned = 0
@@ -260,7 +262,7 @@ func (s *sense) undo(slots int) {
 	}
 }
 
-// reset forgets all slots, but not what is usual.
+// reset forgets all slots, but not the usual values.
 func (s *sense) reset() {
 	s.slots = 0
 	for r := range s.excess {

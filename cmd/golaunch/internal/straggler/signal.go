@@ -1,17 +1,17 @@
 package straggler
 
-// Signal is what shows that a rank is slow.
+// Signal is a quantity that shows that a rank is slow.
 type Signal int
 
 // The signals.
 const (
-	// Busy is the part of time in which a rank does not wait for others, by its GPU's power or its
-	// CPU time.
+	// Busy is the part of time in which a rank does not wait for others, according to its GPU's
+	// power or its CPU time.
 	Busy Signal = iota
 	// Late is how long after the other ranks of its node it writes its heartbeat of a step.
 	Late
-	// Pace is the time of a rank's steps, and Cadence that of its lines, where ranks do not wait
-	// for each other.
+	// Pace is the time of a rank's steps, and Cadence the time of its lines. They need ranks that
+	// do not wait for each other.
 	Pace
 	Cadence
 	signals

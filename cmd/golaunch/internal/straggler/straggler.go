@@ -1,8 +1,8 @@
 // Package straggler finds the ranks of a job that are slow, rather than waiting for others.
 //
 // In a synchronous job every rank is as slow as the slowest: all ranks end their steps at the same
-// time, and those that wait spin. So step times do not show the slow rank. What does is a rank's
-// own work in a step, compared with its past and with the other ranks. A [Watch] takes what agents
+// time, and those that wait spin. So step times do not show the slow rank. A rank's own work in a
+// step does, compared with its past and with the other ranks. A [Watch] takes values that agents
 // can measure of any program. It needs no change of the program, and names no rank if it knows too
 // little. Its signals are:
 //
@@ -25,15 +25,16 @@
 // and clocks differ. The watch learns this in about a minute of steady steps, and names no rank
 // meanwhile. It finds a straggler that appears later within 15 s if steps take at most 2 s, and
 // within ten steps if they take longer; without heartbeats within 30 s, and then a longer
-// evaluation may look like a slow rank. A rank that was slow from the beginning is named only if it
-// is the only one, or its node is, if it sticks out by a quarter, and if it is neither the first
-// nor the last, where pipelines have more work. Changes of some percent in an hour count as normal.
+// evaluation may look like a slow rank. A rank that was slow from the beginning is named under
+// three conditions: it or its node is the only slow one; it sticks out by a quarter; and it is
+// neither the first nor the last, where pipelines have more work. Changes of some percent in an
+// hour count as normal.
 //
-// The watch ignores what lasts less than about three in ten seconds, and times in which nearly all
-// ranks wait or make no steps, as in a checkpoint or an evaluation. While one rank delays all by
-// far, it does not judge the others. If more than half of the ranks stick out, or more than a
-// quarter on several nodes, they are not stragglers, and after a minute this is the new normal. Of
-// two equal stragglers neither costs anything alone.
+// The watch ignores slowness that lasts less than about three in ten seconds, and times in which
+// nearly all ranks wait or make no steps, as in a checkpoint or an evaluation. While one rank
+// delays all by far, it does not judge the others. If more than half of the ranks stick out, or
+// more than a quarter on several nodes, they are not stragglers, and after a minute their values
+// count as normal. Of two equal stragglers neither costs anything alone.
 //
 // The package reads no clock. A tick takes O(ranks) time, and each rank has bounded memory.
 package straggler
@@ -46,7 +47,7 @@ import (
 	"time"
 )
 
-// Place is where the ranks of a job run.
+// Place says where the ranks of a job run.
 type Place struct {
 	// Names are the names of the nodes. Node is the index in Names of each rank's node.
 	Names []string
@@ -55,7 +56,7 @@ type Place struct {
 	Every time.Duration
 }
 
-// Sample is what an agent saw of a rank. Unknown values are NaN, or the zero time.
+// Sample is an agent's measurement of a rank. Unknown values are NaN, or the zero time.
 type Sample struct {
 	Rank int
 	// Power is the mean since the last sample as a part of the limit, 0 to 1. Use is the part of
@@ -63,7 +64,7 @@ type Sample struct {
 	Power, Use float64
 	// CPU is the number of CPUs in use.
 	CPU float64
-	// Step is that of the newest heartbeat, written at Beat by the node's clock.
+	// Step is the step of the newest heartbeat, which was written at Beat by the node's clock.
 	Step int64
 	Beat time.Time
 	// Lines counts the lines of output so far.
@@ -157,7 +158,7 @@ func (w *Watch) Tick(now time.Time) {
 // every is the interval of samples.
 func (w *Watch) every() time.Duration { return cmp.Or(w.place.Every, time.Second) }
 
-// maxGap is how many missed slots are made up for.
+// maxGap is how many missed slots Tick makes up for.
 const maxGap = 8
 
 // close ends a slot of all signals.
@@ -170,9 +171,9 @@ func (w *Watch) close() {
 // Findings returns the stragglers, the costliest first. The caller must not change them.
 func (w *Watch) Findings() []Finding { return w.findings }
 
-// clears reports whether a signal proves that no rank is slow when none sticks out. Equal
-// heartbeats and lines of ranks that wait for each other prove nothing: heartbeats may come after
-// the collective that all wait in.
+// clears reports whether a signal in which no rank sticks out proves that no rank is slow. Equal
+// heartbeats and lines of ranks that wait for each other prove nothing: heartbeats may be written
+// after the collective in which all wait.
 func (w *Watch) clears(s Signal) bool {
 	switch s {
 	case Late:

@@ -10,10 +10,10 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// factLines is how many facts there are of a rank.
+// factLines is the number of facts about a rank.
 const factLines = 7
 
-// facts is what is known of a rank.
+// facts lists the facts about a rank.
 func (s *screen) facts(l *look, height int) (string, []string) {
 	at := s.current()
 	r := s.picture.rank(at.job, at.rank)

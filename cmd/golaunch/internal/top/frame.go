@@ -9,8 +9,9 @@ import (
 // leastWidth and leastHeight are the smallest screen that has room for anything.
 const leastWidth, leastHeight = 12, 4
 
-// frame is the screen as text: as many lines as it is high, none wider than it. It depends only on
-// the screen. If the picture is old, only the line that says so stands out.
+// frame returns the screen as text: as many lines as the screen is high, none wider than the
+// screen. It depends only on the screen. If the picture is old, only the line that says so stands
+// out.
 func (s *screen) frame() string {
 	if s.width < leastWidth || s.height < leastHeight {
 		return cut("make it larger", s.width, "")
@@ -51,10 +52,10 @@ func (s *screen) top() int {
 	return 1 + btoi(s.height >= 8) + len(s.trouble(newLook(Theme{}, s.ascii)))
 }
 
-// body is the room between them.
+// body is the number of lines between header and footer.
 func (s *screen) body() int { return s.height - s.top() - s.foot() }
 
-// layout is how high the panes are, with their titles; 0 for those that are not shown.
+// layout returns the heights of the panes with their titles; 0 for panes that are not shown.
 func (s *screen) layout() (heights [panes]int) {
 	body, wanted := s.body(), max(s.rows.n, 1)+2
 	if s.picture.rows(s.current()) == facts {
@@ -115,8 +116,8 @@ func (s *screen) tall(wanted int) (heights [panes]int) {
 	return heights
 }
 
-// below is the pane under the table if there is room for one: the user's choice, or the heat map,
-// or the events while there is no heat.
+// below is the pane under the table if there is room for only one: the user's choice, or the heat
+// map, or the events while the heat map is empty.
 func (s *screen) below() pane {
 	if s.lower == tablePane {
 		if s.current().attempts {
@@ -154,7 +155,7 @@ func (s *screen) panes(l *look) (lines []string) {
 	return lines
 }
 
-// rule is the line above a pane, with its name; that of the pane with the focus stands out.
+// rule is the line above a pane, with its name. The line of the pane with the focus stands out.
 func (s *screen) rule(l *look, name string, focus bool) string {
 	name = cut(clean(name), s.width-4, l.ellipsis)
 	role, mark := dim, l.line
@@ -198,7 +199,7 @@ func (s *screen) empty() string {
 	return "none"
 }
 
-// extent says which rows are seen: "1-9 of 112".
+// extent says which rows are visible: "1-9 of 112".
 func (s *screen) extent(top, height int) string {
 	if s.rows.n <= height {
 		return fmt.Sprint(s.rows.n)
@@ -206,7 +207,7 @@ func (s *screen) extent(top, height int) string {
 	return fmt.Sprintf("%d-%d of %d, the worst first", top+1, min(s.rows.n, top+height), s.rows.n)
 }
 
-// window moves the first row that is seen as little as needed to see another.
+// window moves the first visible row as little as needed to make the row at index visible.
 func window(top, index, height, n int) int {
 	top = min(top, index)
 	top = max(top, index-height+1)

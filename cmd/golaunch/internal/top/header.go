@@ -11,7 +11,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// piece is a part of a line. As the line gets narrower, the piece with the lowest keep goes first.
+// piece is a part of a line. As the line gets narrower, the piece with the lowest keep is dropped
+// first.
 type piece struct {
 	text string
 	role role
@@ -56,7 +57,7 @@ func (s *screen) header(l *look) []string {
 	return append(lines, s.trouble(l)...)
 }
 
-// crumbs is the path from all jobs to what is shown, with the time on the right.
+// crumbs is the path from all jobs to the shown place, with the time on the right.
 func (s *screen) crumbs(l *look) string {
 	at := s.current()
 	way := "golaunch top"
@@ -161,7 +162,8 @@ func stateRole(j *Job) role {
 	return note
 }
 
-// progress shows whether a job goes on: the step, the pace, and the age of the newest heartbeat.
+// progress shows whether a job makes progress: the step, the pace, and the age of the newest
+// heartbeat.
 func (s *screen) progress(j *Job) []piece {
 	if !units.Known(j.Progress.Step) {
 		all := []piece{{"no heartbeats", dim, 2}}
@@ -197,8 +199,8 @@ func beatRole(j *Job) role {
 	return good
 }
 
-// trouble is what is wrong with the picture, with what is shown, or with the worst of it. It takes
-// two lines if there is room.
+// trouble says what is wrong with the picture, with the shown place, or with its worst row. It
+// takes two lines if there is room.
 func (s *screen) trouble(l *look) []string {
 	level, why := s.complaint()
 	lines := wrap(clean(why), s.width-2, 1+btoi(s.height >= 20), l.ellipsis)
@@ -226,7 +228,7 @@ func (s *screen) complaint() (Level, string) {
 	return Bad, "the picture is " + units.Span(s.clock.Sub(s.fresh)) + " old: " + why
 }
 
-// worst is the worst alert of what is shown.
+// worst is the worst alert of the shown place.
 func (s *screen) worst() (Level, string) {
 	p, at := s.picture, s.current()
 	switch r, j, n := p.rank(at.job, at.rank), p.Job(at.job), p.Node(at.node); {
@@ -266,7 +268,7 @@ func (s *screen) footer(l *look) string {
 		piece{"d probe", dim, 2}, piece{"m measure", dim, 3}, piece{"t theme", dim, 1}), s.width)
 }
 
-// others are the rows that the key n shows; empty if it shows none.
+// others names the rows that the key n shows; empty if it shows none.
 func (s *screen) others() string {
 	at := s.current()
 	now := s.picture.rows(at)

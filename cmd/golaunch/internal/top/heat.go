@@ -21,8 +21,8 @@ type measure struct {
 	show  func(float64) string
 }
 
-// measures lists all, the most telling about training first: a rank that does not end a step gets
-// hotter.
+// measures lists all measures. Those that say most about training come first: a rank that does not
+// end a step gets hotter.
 var measures = []measure{
 	{"time of a step", paceOf, func(n alert.Norms) (float64, float64) { return 0.85 * n.StepTime, 1.65 * n.StepTime }, units.StepSeconds},
 	{"GPU use", useOf, func(alert.Norms) (float64, float64) { return 0, 1 }, units.Percent},
@@ -44,7 +44,7 @@ func (s *screen) measured(ranks []*Rank) (measure, bool) {
 	return measure{}, false
 }
 
-// heatRanks are the ranks of the heat map: of what is shown, or of the selected job or node.
+// heatRanks are the ranks of the heat map: of the shown place, or of the selected job or node.
 func (s *screen) heatRanks() []*Rank {
 	at := s.current()
 	switch {
@@ -110,7 +110,7 @@ func (s *screen) heatOfRank(l *look, r *Rank) (string, []string) {
 	return "this rank, " + w.String(), lines
 }
 
-// timespan is the time that a heat map covers, in cells, until an end.
+// timespan is the time that a heat map covers, divided into cells, until an end.
 type timespan struct {
 	end time.Time
 	all time.Duration
@@ -124,7 +124,7 @@ func (w timespan) at(cell int) time.Time {
 	return w.end.Add(-w.all * time.Duration(w.n-cell) / time.Duration(w.n))
 }
 
-// everySample is the greatest distance of samples in normal operation.
+// everySample is the longest time between samples in normal operation.
 const everySample = 5 * time.Second
 
 // timespan covers all samples, in steps that are easy to read.
@@ -193,7 +193,7 @@ func (w timespan) value(samples []report.Sample, m measure, cell int) float64 {
 	return sum / float64(n)
 }
 
-// heatLevel is the level of a value between two; -1 if it is not known.
+// heatLevel is the level of a value between low and high; -1 if the value is unknown.
 func heatLevel(v, low, high float64) int {
 	if !units.Known(v) {
 		return -1

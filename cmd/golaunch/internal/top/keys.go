@@ -12,7 +12,7 @@ const (
 	nothing want = iota
 	quit
 	suspend
-	// wantLog, wantStacks and wantProbe are about what is chosen.
+	// wantLog, wantStacks and wantProbe are about the selected row.
 	wantLog
 	wantStacks
 	wantProbe
@@ -23,7 +23,7 @@ const far = 1 << 30
 
 // press handles a key. Keys have bubbletea's names: "j", "pgdown", "ctrl+c".
 func (s *screen) press(key string) want {
-	if after, quick := strings.CutPrefix(key, "alt+"); quick { // terminals tell esc and another key so, if they come at once
+	if after, quick := strings.CutPrefix(key, "alt+"); quick { // terminals send esc and another key like this, if they are pressed together
 		s.press("esc")
 		return s.press(after)
 	}
@@ -68,8 +68,8 @@ func (s *screen) motion(key string) bool {
 	return true
 }
 
-// pressOver handles keys over an overlay. Any key closes it. A key that asks for something does so
-// then; s and d ask again.
+// pressOver handles keys over an overlay. Any key closes it, and then a key that asks for something
+// asks; s and d ask again.
 func (s *screen) pressOver(key string) want {
 	was := s.over
 	s.over = noOverlay

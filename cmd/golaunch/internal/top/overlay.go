@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// probe holds how fast nodes answer, as far as they have.
+// probe holds how fast nodes answer, for those that have answered.
 type probe struct {
 	name  string
 	pongs []launcher.Pong
@@ -89,7 +89,7 @@ func helpLines(l *look, width int) (lines []string) {
 	return lines
 }
 
-// lines has the slowest first.
+// lines lists the nodes, the slowest first.
 func (p *probe) lines() []string {
 	if p.err != "" {
 		return []string{"the nodes cannot be asked: " + clean(p.err)}

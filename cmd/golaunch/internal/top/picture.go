@@ -5,10 +5,10 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// Picture is what is shown: a state with a judgement on each job, node and rank.
+// Picture is the state that is shown, with an alert for each job, node and rank.
 type Picture struct{ *alert.Picture }
 
-// What a Picture has.
+// The parts of a Picture.
 type (
 	Job   = alert.Job
 	Rank  = alert.Rank
@@ -25,7 +25,7 @@ const (
 	Bad  = alert.Bad
 )
 
-// NewPicture judges all that is known.
+// NewPicture judges a state.
 func NewPicture(s *view.State) *Picture { return &Picture{alert.NewPicture(s)} }
 
 func btoi(b bool) int {

@@ -9,16 +9,17 @@ import (
 // place is the subject of a screen: all jobs or all nodes, a job, a node, or a rank.
 type place struct {
 	job, node string
-	// rank is one of the job's, or noRank.
+	// rank is a rank of the job, or noRank.
 	rank int
 	// other shows the other kind of rows: nodes instead of jobs, ranks instead of nodes.
 	other bool
-	// attempts shows those of the job. attempt is one of them, counted from 1, or 0 for all.
+	// attempts is true to show the attempts of the job. attempt is one of these, counted from 1, or
+	// 0 for all.
 	attempts bool
 	attempt  int
 }
 
-// noRank is the rank of a place that is about several.
+// noRank is the rank of a place with several ranks.
 const noRank = -1
 
 // everything is the place that has all jobs.
@@ -101,9 +102,9 @@ type list struct {
 	n       int
 	at      func(i int) place
 	row     func(i int) row
-	// words is the text that a filter searches.
+	// words returns the text of row i that a filter searches.
 	words func(i int) string
-	// ranks are those of the rows, if these are ranks.
+	// ranks are the ranks of the rows, if the rows are ranks.
 	ranks []*Rank
 }
 
@@ -149,7 +150,7 @@ func (l list) only(find string) list {
 	return l
 }
 
-// find returns the index of a place, or the nearest to where it was.
+// find returns the index of a place, or the nearest index to the one before.
 func (l list) find(at place, before int) int {
 	for i := range l.n {
 		if l.at(i) == at {

@@ -169,7 +169,7 @@ func rankColumns(at place, ranks []*Rank) []column {
 	return columns
 }
 
-// name is a rank's name at a place.
+// nameOf is a rank's name at a place.
 func nameOf(r *Rank, at place) string {
 	if at.job == "" {
 		return fmt.Sprintf("%d %s", r.Rank.Rank, r.Job)
@@ -200,7 +200,7 @@ type attempt struct {
 	why          string
 }
 
-// attempts are those that the history of a job has, the newest first.
+// attemptsOf are the attempts in the history of a job, the newest first.
 func attemptsOf(j *Job) (all []attempt) {
 	for _, m := range j.History {
 		if m.Attempt < 0 {
@@ -214,7 +214,7 @@ func attemptsOf(j *Job) (all []attempt) {
 		}
 		a := &all[len(all)-1]
 		switch {
-		case m.Cause != "" && a.level == Fine: // the first is the cause of the others
+		case m.Cause != "" && a.level == Fine: // the first failure is the cause of the others
 			a.level, a.why = Bad, m.Cause+": "+m.Reason
 		case a.level == Fine:
 			a.why = m.Reason

@@ -37,7 +37,7 @@ type spot struct {
 	top    int
 }
 
-// screen is all that a frame depends on. press and show change it; frame reads it.
+// screen is everything that a frame depends on. press and show change it; frame reads it.
 type screen struct {
 	picture *Picture
 	// clock is the time now, and fresh when the picture was last up to date.
@@ -73,7 +73,7 @@ type selection struct {
 	measure, heatTop, eventsUp int
 }
 
-// overlays are the texts over the panes, and which of them is open.
+// overlays are the texts over the panes, and the open one.
 type overlays struct {
 	over    overlay
 	overTop int
@@ -132,7 +132,7 @@ func (s *screen) chosen() place {
 // job is the shown or selected job; nil if there is none.
 func (s *screen) job() *Job { return s.picture.Job(s.chosen().job) }
 
-// enter opens what is selected.
+// enter opens the selected row.
 func (s *screen) enter() {
 	to := s.chosen()
 	switch j := s.job(); {
@@ -145,7 +145,7 @@ func (s *screen) enter() {
 			s.open(to)
 		}
 		s.settle()
-	default: // of those before only the events and logs are left
+	default: // of earlier attempts only events and logs are left
 		s.focus, s.lower = eventPane, eventPane
 	}
 }

@@ -2,7 +2,7 @@ package top
 
 import "strings"
 
-// Look is what a terminal can show, by its variables.
+// Look is what a terminal can show, according to its variables.
 type Look struct {
 	// Dumb is true if TERM is missing, or says that the terminal cannot draw.
 	Dumb bool
@@ -19,7 +19,7 @@ func Surroundings(environ []string) Look {
 	}
 	l := Look{Dumb: vars["TERM"] == "" || vars["TERM"] == "dumb", Plain: vars["NO_COLOR"] != ""}
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if v := vars[name]; v != "" { // the first that is given counts, as in setlocale(3)
+		if v := vars[name]; v != "" { // the first that is set counts, as in setlocale(3)
 			charset := strings.ToLower(v)
 			l.ASCII = !strings.Contains(charset, "utf-8") && !strings.Contains(charset, "utf8")
 			break

@@ -7,29 +7,30 @@ type column struct {
 	head  string
 	width int
 	right bool
-	// keep orders columns as the screen gets narrower: the lowest goes first.
+	// keep orders columns: as the screen gets narrower, the column with the lowest keep is dropped
+	// first.
 	keep int
 }
 
 // row is a line of a table, with a text for each column.
 type row struct {
 	level Level
-	// faint is a line that matters less.
+	// faint is true for a line that matters less.
 	faint bool
 	cells []string
 }
 
 const (
-	// tail is the least room of the last column. goodTail is what it gets before less needed
-	// columns stay.
+	// tail is the least room of the last column. goodTail is the room that it gets before columns
+	// that are not needed.
 	tail, goodTail = 10, 27
-	// needed is the keep from which on a column is needed.
+	// needed is the least keep of a needed column.
 	needed = 6
 	// leastName is the least width of the first column.
 	leastName = 7
 )
 
-// narrow drops columns until the rest fits, and returns which stay.
+// narrow drops columns until the rest fits, and returns the indexes of the rest.
 func narrow(columns []column, room int) (stay []int) {
 	for i := range columns {
 		stay = append(stay, i)
@@ -64,7 +65,7 @@ func need(columns []column, stay []int, tail int) int {
 	return n
 }
 
-// widths are those of the columns that stay.
+// widths returns the widths of the columns that stay.
 func widths(columns []column, stay []int, room int) (all []int) {
 	rest := room - need(columns, stay, 0)
 	for _, i := range stay {
@@ -84,7 +85,7 @@ type grid struct {
 	stay    []int
 	widths  []int
 	width   int
-	// gap stands between the mark and the first column, where there is room for one.
+	// gap is the text between the mark and the first column, if there is room for it.
 	gap string
 }
 

@@ -37,9 +37,10 @@ type subject struct {
 	attempt int
 	ranks   []report.Span
 	name    string
-	// prefix writes the ranks before each line, and folds lines that they have in common.
+	// prefix is true to write the ranks before each line, and to fold lines that several ranks have
+	// in common.
 	prefix bool
-	// past is an attempt that is over. Otherwise the log of the next attempt follows.
+	// past is true for an attempt that is over. Otherwise the log of the next attempt follows.
 	past bool
 }
 
@@ -64,7 +65,7 @@ func (p *Picture) subject(at place) (subject, bool) {
 	return s.of(ranks), true
 }
 
-// of limits it to some ranks, the worst if they are many.
+// of limits the subject to some ranks, the worst ones if they are many.
 func (s subject) of(ranks []*Rank) subject {
 	name := units.Plural(len(ranks), "rank")
 	if len(ranks) > tailedRanks {
@@ -84,7 +85,7 @@ func (s subject) of(ranks []*Rank) subject {
 	return s
 }
 
-// follower reads a log. One goroutine writes it, and another one sees it.
+// follower reads a log. One goroutine adds lines, and another shows them.
 type follower struct {
 	subject
 	news func()
@@ -93,7 +94,8 @@ type follower struct {
 	tailing
 	// open holds unfinished lines, by rank and stream.
 	open map[[2]int][]byte
-	// folder holds lines that wait for equal ones of other ranks, until timer; nil with one rank.
+	// folder holds lines that wait for equal lines of other ranks, until timer fires; nil with one
+	// rank.
 	folder *fold.Folder
 	timer  *time.Timer
 	// world is how many ranks the attempt has, as far as is known.
@@ -169,7 +171,7 @@ func (f *follower) take(c report.LogChunk) {
 	}
 }
 
-// line adds a line of a rank. It waits a moment for the same line of others.
+// line adds a line of a rank. The line waits a moment for the same line of other ranks.
 func (f *follower) line(c report.LogChunk, text string) {
 	if f.folder == nil {
 		f.add(clean(text))

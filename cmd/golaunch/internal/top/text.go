@@ -28,7 +28,7 @@ func clean(s string) string {
 	}
 	s = strings.ToValidUTF8(escapes.Get().ReplaceAllString(s, ""), "\uFFFD")
 	s = visible(s)
-	if !plain(s) && lipgloss.Width(" "+s+" ") != width(s)+2 { // characters that join to one, on some terminals, or to what is before them
+	if !plain(s) && lipgloss.Width(" "+s+" ") != width(s)+2 { // characters that some terminals join with each other, or with those before them
 		s = strings.Map(asciiOnly, s)
 	}
 	return s
@@ -46,7 +46,7 @@ func plain(s string) bool {
 
 func visible(s string) string {
 	var b strings.Builder
-	marks := 3 // none may come first
+	marks := 3 // a mark may not come first
 	for _, r := range s {
 		switch {
 		case r == '\t' || r == '\n' || r == '\r':
@@ -115,7 +115,8 @@ func cut(s string, n int, ellipsis string) string {
 	return s
 }
 
-// cutMiddle shortens a name to n columns in its middle: names of nodes differ at their ends.
+// cutMiddle shortens a name to n columns in its middle, because names of nodes differ at their
+// ends.
 func cutMiddle(s string, n int, ellipsis string) string {
 	if width(s) <= n || n < 5 {
 		return s
@@ -140,7 +141,7 @@ func fit(s string, n int, right bool, ellipsis string) string {
 	return s + space
 }
 
-// wrap breaks a cleaned text into lines of n columns, and cuts off what does not fit.
+// wrap breaks a cleaned text into lines of n columns, and cuts off the rest.
 func wrap(s string, n, lines int, ellipsis string) (all []string) {
 	for lines > 1 && width(s) > n {
 		line := cut(s, n+1, "")
@@ -158,7 +159,7 @@ func wrap(s string, n, lines int, ellipsis string) (all []string) {
 	return append(all, cut(s, n, ellipsis))
 }
 
-// lastPart is what a line shows after its carriage returns, as with a progress bar.
+// lastPart is the text that a line shows after its carriage returns, as with a progress bar.
 func lastPart(line string) string {
 	line = strings.TrimRight(line, "\r")
 	return line[strings.LastIndexByte(line, '\r')+1:]

@@ -31,9 +31,9 @@ type Theme struct {
 	styles [roles]lipgloss.Style
 }
 
-// Themes are those of the key t. The one for colour-blind people has blue and orange instead of
-// green and red, and the heat colours of cividis, which keep their order in black and white. The
-// last has no colour.
+// Themes are the themes that the key t shows in turn. The theme for colour-blind people has blue
+// and orange instead of green and red, and the heat colours of cividis, which keep their order in
+// black and white. The last has no colour.
 func Themes() []Theme {
 	return []Theme{
 		colours("dark", "#8a8f98", "#5fd787", "#6cb6ff", "#ffd75f", "#ff6b68", "#2f3b4d",
@@ -46,7 +46,8 @@ func Themes() []Theme {
 	}
 }
 
-// colours is a theme by the colours of its roles, from dim to chosen, and of the heat map.
+// colours returns a theme with the given colours of its roles, from dim to chosen, and of the heat
+// map.
 func colours(name, grey, green, blue, yellow, red, back, heat string) Theme {
 	base := func(c string) lipgloss.Style { return lipgloss.NewStyle().Foreground(lipgloss.Color(c)) }
 	t := Theme{Name: name}
@@ -73,15 +74,16 @@ func mono() Theme {
 	return t
 }
 
-// look is a theme ready to paint with.
+// look is a theme that is ready to paint.
 type look struct {
 	on, off [roles]string
-	// heat has the characters of the heat map from the lowest level, and mark those of the levels.
+	// heat has the characters of the heat map from the lowest level, and mark the characters of the
+	// alert levels.
 	heat, mark     [heats]string
 	line, ellipsis string
 }
 
-// newLook prepares a theme, with ASCII alone where the terminal has no more.
+// newLook prepares a theme, with only ASCII if the terminal has no more.
 func newLook(t Theme, ascii bool) *look {
 	l := &look{line: "─", ellipsis: "…"}
 	copy(l.heat[:], strings.Split("▁▂▃▄▅▆▇█", ""))

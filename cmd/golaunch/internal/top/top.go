@@ -1,8 +1,8 @@
 // Package top is the terminal monitor of jobs, nodes and ranks.
 //
-// It lists the worst first, with the reason; shows what they did over time as a heat map; and below
-// it the coordinator's decisions and the ranks' output. A [Picture] is a state of the cluster with
-// its alerts. [Print] writes it once, as text. [Run] shows it in a terminal: keys and new pictures
+// It lists the worst first, with the reason. A heat map shows their past. Below it are the
+// coordinator's decisions and the ranks' output. A [Picture] is a state of the cluster with its
+// alerts. [Print] writes it once, as text. [Run] shows it in a terminal: keys and new pictures
 // change a screen, a value, and a frame is a function of the screen. Only the visible rows are
 // made.
 package top
@@ -21,10 +21,10 @@ import (
 
 // Options say what [Run] shows, and where.
 type Options struct {
-	// The caller keeps Model up to date from Sources, which may come and go.
+	// The caller keeps Model up to date from Sources, which may change.
 	Model   *view.Model
 	Sources func() []view.Source
-	// Job is the only one that is shown; empty for all.
+	// Job is the only job that is shown; empty for all.
 	Job string
 	// Stacks returns the stacks of a job's ranks as text; nil if it cannot.
 	Stacks func(ctx context.Context, job string) (string, error)
@@ -56,7 +56,7 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// app is a screen as a program of bubbletea, with what runs in the background.
+// app is a screen as a program of bubbletea, with its background work.
 type app struct {
 	*screen
 	Options
@@ -69,7 +69,7 @@ type app struct {
 	endLog, endProbe context.CancelFunc
 }
 
-// refreshed asks for a new frame, with a new picture if something was learnt.
+// refreshed asks for a new frame, with a new picture if learnt is true.
 type refreshed struct{ learnt bool }
 
 // asked is the answer to a question about stacks.
@@ -106,8 +106,8 @@ func (a *app) tell() {
 	}
 }
 
-// pump asks for a frame when there is news, but not too often. While no news comes, the age of the
-// picture changes each second.
+// pump asks for a frame when there is news, but not too often. Without news, it asks each second,
+// because the age of the picture changes.
 func (a *app) pump(send func(tea.Msg)) {
 	changed := a.Model.Changed()
 	for a.ctx.Err() == nil {
@@ -132,7 +132,7 @@ func (a *app) pump(send func(tea.Msg)) {
 // Init does nothing.
 func (a *app) Init() tea.Cmd { return nil }
 
-// Update takes what has happened.
+// Update handles an event.
 func (a *app) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	a.clock = time.Now()
 	switch msg := msg.(type) {

@@ -7,7 +7,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// mean is of what is known of several.
+// mean returns the mean of the known values.
 func mean[T any](all []T, of func(T) float64) float64 {
 	sum, n := 0.0, 0
 	for _, v := range all {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// pingLimit bounds the wait for nodes, and stackLimit that for stacks.
+	// pingLimit bounds the wait for nodes, and stackLimit the wait for stacks.
 	pingLimit, stackLimit = 2 * time.Second, 30 * time.Second
 )
 
@@ -46,7 +46,7 @@ func (a *app) follow(of subject) {
 	go f.follow(ctx, a.Sources())
 }
 
-// nextAttempt goes on with the log of a restarted job.
+// nextAttempt continues with the log of a restarted job.
 func (a *app) nextAttempt() {
 	of := a.follower.subject
 	if j := a.picture.Job(of.job); j != nil && j.Attempt > of.attempt && !j.Over() && !of.past {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Judge says what the results so far prove of each node, and which pairs failed though both nodes
-// work, good or slow, with others: there it is the way between the two.
+// Judge says what the results so far prove of each node. paths are the failed pairs whose nodes
+// both work, good or slow, with others: the way between the two is at fault.
 func (c Contest) Judge() (verdicts []Verdict, paths []Result) {
 	v := c.view()
 	works := func(node int) bool { return v.verdicts[node].State == Good || v.verdicts[node].State == Slow }
@@ -22,7 +22,7 @@ func (c Contest) Judge() (verdicts []Verdict, paths []Result) {
 type view struct {
 	verdicts []Verdict
 	pairs    [][]Result
-	// tests counts those of pairs.
+	// tests counts the tests of pairs.
 	tests int
 }
 
@@ -45,7 +45,7 @@ func (c Contest) view() view {
 			v.tests++
 		}
 	}
-	for _, r := range c.Done { // a node that failed alone is out, whatever it did in pairs
+	for _, r := range c.Done { // a node that failed alone is bad, whatever it did in pairs
 		if state := slow.of(r); r.Alone() && state != Good && v.verdicts[r.A].State != Bad {
 			v.verdicts[r.A] = Verdict{state, r, true}
 		}
@@ -70,9 +70,9 @@ func (c Contest) view() view {
 	return v
 }
 
-// accuse names a node bad that has failed with a good one, and with another node too as long as
-// there is one to try: a single failure may be that of the way between two. It is slow if it has
-// worked with a good one at all.
+// accuse names a node bad that has failed with a good node. As long as there is another node to
+// try, it must have failed with that too, since a single failure may be due to the way between two
+// nodes. A node that has worked with any good node is only slow.
 func (v view) accuse(n, good int, slow thresholds) {
 	verdict := Verdict{State: Suspect, Evidence: v.pairs[n][0], Tested: true}
 	met := 0
@@ -90,7 +90,7 @@ func (v view) accuse(n, good int, slow thresholds) {
 	v.verdicts[n] = verdict
 }
 
-// better takes the fastest result of a node that is not out.
+// better takes the fastest result of a node that has not failed alone.
 func (v *Verdict) better(r Result) {
 	if v.State == Untested || v.State == Good && r.Bandwidth > v.Evidence.Bandwidth {
 		*v = Verdict{Good, r, true}

@@ -1,7 +1,7 @@
-// Package pairtests decides which nodes test their communication with which, round by round, until
-// each is proven good or named bad.
+// Package pairtests decides which pairs of nodes test their communication, round by round, until
+// each node is proven good or named bad.
 //
-// It is arithmetic on results. At first each node is tested alone. Nodes that pass are tested in
+// It only computes with results. At first each node is tested alone. Nodes that pass are tested in
 // pairs. If a pair fails, each of its nodes is tested with a partner that is proven good. A round
 // takes as long as one test, because no node is in two tests of a round.
 package pairtests
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Test names two nodes by number, or one that is tested alone as both A and B.
+// Test names two nodes by number. A node that is tested alone is both A and B.
 type Test struct{ A, B int }
 
 // Alone says that the test is inside one node.
@@ -45,8 +45,8 @@ const (
 	Untested State = "untested"
 )
 
-// Verdict is a node's state and the result that it rests on: the best of a good node, the worst of
-// another. Tested is false when there is no such result.
+// Verdict is a node's state and the result that proves it: the best result of a good node, the
+// worst of any other. Tested is false without such a result.
 type Verdict struct {
 	State    State
 	Evidence Result
@@ -56,14 +56,14 @@ type Verdict struct {
 // Contest is the results of a number of nodes so far.
 type Contest struct {
 	Nodes int
-	// Slow is the part of the usual bandwidth below which a node is slow; 0 compares none. Usual is
-	// what three in four tests do not exceed: a slow node makes two of each pair look slow, so that
-	// the median would already be wrong with every fourth node slow.
+	// Slow is the part of the usual bandwidth below which a node is slow; with 0 no node is. Three
+	// in four tests do not exceed the usual bandwidth. A slow node makes both nodes of its pair
+	// look slow, so a median would be wrong as soon as every fourth node is slow.
 	Slow float64
 	Done []Result
 }
 
-// Next is the tests of a round, counted from 0; none when nothing is left to learn.
+// Next returns the tests of a round, counted from 0; none when nothing is left to learn.
 func (c Contest) Next(round int) []Test {
 	if round == 0 {
 		return c.alone()
@@ -90,8 +90,8 @@ func (c Contest) Next(round int) []Test {
 	return v.against(good, open, round)
 }
 
-// lastRound bounds the rounds: each settles at least as many nodes as are good. Most nodes must be
-// bad to need more.
+// lastRound bounds the rounds: each round settles at least as many nodes as are good. More rounds
+// are needed only if most nodes are bad.
 func lastRound(nodes int) int { return 2*bits.Len(uint(nodes)) + 2 }
 
 func (c Contest) alone() []Test {
