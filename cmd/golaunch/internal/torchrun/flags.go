@@ -23,7 +23,7 @@ type torchFlags struct {
 	ft *ftFlags
 }
 
-// program is the name of the program whose flags they are.
+// program is the name of the program that has these flags.
 func (t *torchFlags) program() string {
 	if t.ft != nil {
 		return FTName
@@ -53,7 +53,7 @@ type outputFlags struct {
 	filters                                  [2]string
 }
 
-// otherFlags have no effect on the job, but bad values are refused.
+// otherFlags have no effect on the job, but golaunch refuses bad values.
 type otherFlags struct {
 	start, events, specs, shell string
 	useEnv                      bool
@@ -107,7 +107,7 @@ func newTorchFlags(t *torchFlags) *pflag.FlagSet {
 	return f
 }
 
-// torchrun's defaults that golaunch needs by value.
+// Defaults of torchrun that golaunch needs by value.
 const (
 	defaultMasterPort = 29500
 	torchSignals      = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
@@ -122,7 +122,7 @@ func abbreviated(f *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(name)
 }
 
-// beginning lists the flags that begin with name; only the flag itself if it is a full name.
+// beginning lists the flags that begin with name; only the flag itself if name is a full name.
 func beginning(f *pflag.FlagSet, name string) (all []string) {
 	f.VisitAll(func(flag *pflag.Flag) {
 		if strings.HasPrefix(flag.Name, name) {

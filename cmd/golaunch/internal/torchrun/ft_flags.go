@@ -26,10 +26,10 @@ type ftFlags struct {
 // ftFlag is a key of the configuration file, and with --ft- before it a flag.
 type ftFlag struct {
 	key string
-	// takes are the values that it may have, separated by commas; or "seconds", "number", "bool" or
-	// "text".
+	// takes lists the values that the key may have, separated by commas; or "seconds", "number",
+	// "bool" or "text".
 	takes string
-	// instead is what golaunch does in its place; empty if it is honoured.
+	// instead is what golaunch does instead; empty if it honours the key.
 	instead string
 }
 
@@ -136,7 +136,7 @@ func (k ftFlag) check(value string) error {
 	return nil
 }
 
-// parseBool parses what ft_launcher takes for true and false.
+// parseBool parses the words that ft_launcher takes for true and false.
 func parseBool(text string) (bool, error) {
 	switch strings.ToLower(text) {
 	case "true", "1", "yes":
@@ -165,7 +165,7 @@ func declareFT(f *pflag.FlagSet, t *ftFlags) {
 		flag := f.Lookup(name)
 		flag.DefValue = value
 		if err := flag.Value.Set(value); err != nil {
-			panic(err) // it is a constant
+			panic(err) // the value is a constant
 		}
 	}
 }
@@ -192,7 +192,7 @@ var oldFTNames = map[string]string{
 	"fault-tol-cfg-path": "ft-cfg-path", "ignore-missing-fault-tol-cfg": "ft-ignore-missing-cfg", "restart-policy": "ft-restart-policy",
 }
 
-// abbreviatedFT does what abbreviated does, for old names too.
+// abbreviatedFT is like abbreviated, but knows old names too.
 func abbreviatedFT(f *pflag.FlagSet, name string) pflag.NormalizedName {
 	name = strings.ReplaceAll(name, "_", "-")
 	if key, ok := strings.CutPrefix(name, "ft-param-"); ok {

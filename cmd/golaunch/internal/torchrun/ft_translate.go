@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// resilience sets what ft_launcher has beyond torchrun.
+// resilience translates the flags that only ft_launcher has.
 func (x *translation) resilience() error {
 	if x.ft == nil {
 		return nil
@@ -80,7 +80,7 @@ func (x *translation) spares() error {
 // maxConfig bounds the configuration file, in bytes.
 const maxConfig = 1 << 20
 
-// configured are the values of the file, and over them those of the flags.
+// configured returns the values of the file, overridden by those of the flags.
 func (t *ftFlags) configured() (map[string]string, error) {
 	values := map[string]string{}
 	if t.config != "" {
@@ -118,8 +118,8 @@ func readConfig(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxConfig+1))
 }
 
-// parseConfig reads the mapping fault_tolerance of a YAML file, wherever it is. Sections become what
-// --ft-rank-section-timeouts has.
+// parseConfig reads the mapping fault_tolerance of a YAML file, wherever it is. Its sections get
+// the form of --ft-rank-section-timeouts.
 func parseConfig(text []byte) (map[string]string, error) {
 	var file yaml.Node
 	if err := yaml.Unmarshal(text, &file); err != nil {
@@ -152,13 +152,13 @@ func parseConfig(text []byte) (map[string]string, error) {
 	return values, nil
 }
 
-// inALine is what is wrong with YAML, which may be several things.
+// inALine joins the errors of YAML, which may have several lines, in one line.
 func inALine(err error) error { return errors.New(strings.Join(strings.Fields(err.Error()), " ")) }
 
-// maxDepth bounds how deep fault_tolerance may be. An alias may be within itself.
+// maxDepth bounds the depth of fault_tolerance, since an alias may contain itself.
 const maxDepth = 64
 
-// findMapping finds fault_tolerance in a mapping, or in what that has; nil if it is not there.
+// findMapping finds fault_tolerance in a mapping or below it; nil if it is not there.
 func findMapping(in *yaml.Node, depth int) *yaml.Node {
 	in = resolve(in)
 	if depth > maxDepth {
@@ -189,7 +189,7 @@ func resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// checkKeys refuses keys that are no words, and values that no setting has. Only the setting
+// checkKeys refuses keys that are not words, and values that no setting may have. Only the setting
 // rank_section_timeouts is a mapping.
 func checkKeys(in *yaml.Node, settings bool) error {
 	for i := 0; i+1 < len(in.Content); i += 2 {
@@ -209,7 +209,7 @@ func checkKeys(in *yaml.Node, settings bool) error {
 	return nil
 }
 
-// scalar is a value as a flag has it.
+// scalar is a value in the form of a flag's value.
 func scalar(value any) string {
 	if value == nil {
 		return "none"

@@ -33,7 +33,7 @@ func (x *translation) output() (err error) {
 	for i, text := range x.filters {
 		out.Filters[i] = parseFilters(text)
 	}
-	if x.logDir == os.DevNull { // nothing is kept, and all is shown as it is
+	if x.logDir == os.DevNull { // no file is kept, and all output is shown unchanged
 		*out, x.logDir = launcher.TorchOutput{ErrorFile: out.ErrorFile}, ""
 	}
 	return x.set("log-dir", x.logDir)
@@ -54,9 +54,9 @@ func parseLocalRanks(text string) (ranks []int, err error) {
 	return ranks, nil
 }
 
-// parseFilters parses texts separated by commas. Two commas are one in a text.
+// parseFilters parses texts separated by commas. Two commas stand for one comma in a text.
 func parseFilters(text string) (filters []string) {
-	const comma = "\x00" // no argument of a program has it
+	const comma = "\x00" // no argument of a program contains it
 	for part := range strings.SplitSeq(strings.ReplaceAll(text, ",,", comma), ",") {
 		if part = strings.ReplaceAll(strings.TrimSpace(part), comma, ","); part != "" {
 			filters = append(filters, part)

@@ -9,7 +9,7 @@ import (
 )
 
 // runpy implements --run-path: Python runs the script with runpy.run_path and the script's
-// arguments. It records an exception as torchrun records one of a function.
+// arguments. It records an exception as torchrun records an exception of a function.
 const runpy = `import json, os, runpy, sys, time, traceback
 del sys.argv[0]
 try:
@@ -33,16 +33,17 @@ func (t *torchFlags) command(args []string, self string) ([]string, error) {
 	case t.noPython && t.module:
 		return nil, errors.New("don't use both the --no-python flag and the --module flag at the same time")
 	case t.noPython:
-		python, args = args[:1:1], args[1:] // the program is taken as it is
+		python, args = args[:1:1], args[1:] // the program is no Python script
 	case t.module:
 		python = append(python, "-m")
 	}
 	return append(python, args...), nil
 }
 
-// interpreter returns the Python that runs scripts. That is PYTHON_EXEC; or the one beside the
-// torchrun or ft_launcher link that was called, or beside a link it leads to, if they are in a virtual
-// environment; or one beside such a link if no environment is activated; or the first on the PATH.
+// interpreter returns the Python that runs scripts. It is the first of these: PYTHON_EXEC; the
+// Python beside the torchrun or ft_launcher link that was called, or beside a link that it leads
+// to, if that is in a virtual environment; the Python beside such a link if no environment is
+// activated; the first Python in the PATH.
 func interpreter(self, name string) string {
 	if python := os.Getenv("PYTHON_EXEC"); python != "" {
 		return python

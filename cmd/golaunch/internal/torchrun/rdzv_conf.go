@@ -37,7 +37,7 @@ func (x *translation) conf() error {
 		"join_timeout": &wait, "last_call_timeout": &lastCall, "keep_alive_interval": &interval, "keep_alive_max_attempt": &tries,
 	}
 	if x.backend == "static" {
-		numbers["timeout"] = &wait // c10d does not know it
+		numbers["timeout"] = &wait // c10d has no such key
 	}
 	for pair := range strings.FieldsFuncSeq(unquoted(x.rdzvConf), func(r rune) bool { return r == ',' }) {
 		key, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
@@ -49,7 +49,7 @@ func (x *translation) conf() error {
 			}
 		case key == "store_type" && value != "tcp":
 			return fmt.Errorf("--rdzv-conf store_type=%s: golaunch's coordinator meets the nodes, by tcp", value)
-		case key != "store_type" && key != "rank": // rank is --node-rank's
+		case key != "store_type" && key != "rank": // rank repeats --node-rank
 			x.warn("--rdzv-conf %s has no effect", key)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// Name is the program's name, which begins its messages as with argparse.
+// Name is the program's name, with which its messages begin, as with argparse.
 const Name = "torchrun"
 
 // launchFunc runs a job to its end. The job also stops on the signals in stops.
@@ -46,8 +46,8 @@ func flagsOf(name string) *torchFlags {
 }
 
 // torchrun runs the job that torchrun's command line describes (torch 2.15,
-// torch/distributed/run.py). docs/torchrun.md says what each flag means here, and
-// docs/ft-launcher.md those of ft_launcher.
+// torch/distributed/run.py). docs/torchrun.md says what each flag means in golaunch, and
+// docs/ft-launcher.md does so for those of ft_launcher.
 func torchrun(io *cli.Console, t *torchFlags, args []string, self string, launch launchFunc) (int, error) {
 	f := newTorchFlags(t)
 	err := parseTorch(f, args)

@@ -30,7 +30,7 @@ type translation struct {
 	o        jobflags.Flags
 	ours     *pflag.FlagSet
 	min, max int
-	// minHealthy says that ft_launcher's job goes on while MIN of its nodes do.
+	// minHealthy is true if ft_launcher's job goes on as long as MIN of its nodes do.
 	minHealthy bool
 	warnings   []string
 }
@@ -96,7 +96,8 @@ func (x *translation) timer() error {
 	return nil
 }
 
-// meet sets where nodes meet, and the port of rank 0. A job of one node opens no port but rank 0's.
+// meet sets where nodes meet, and the port of rank 0. A job of one node opens only the port of rank
+// 0.
 func (x *translation) meet() error {
 	static := x.backend == "static"
 	id, port, endpoint := x.id, "0", ""
@@ -104,7 +105,7 @@ func (x *translation) meet() error {
 	case x.standalone && x.min > 1:
 		return fmt.Errorf("--standalone is one node, --nnodes %s wants more", x.nnodes)
 	case x.standalone, static && x.endpoint == "" && !x.given.Changed("master-port") && x.max == 1:
-		id = "" // made up
+		id = "" // golaunch makes one up
 	case !static && x.backend != "c10d":
 		return fmt.Errorf("--rdzv-backend %s: static or c10d; golaunch's coordinator meets the nodes for both", x.backend)
 	default:
@@ -125,8 +126,8 @@ func (x *translation) meet() error {
 	return errors.Join(x.set("job-id", id), x.set("rendezvous", endpoint), x.set("master-port", port), x.address())
 }
 
-// where returns the endpoint: c10d's with its default port; static's from MASTER_ADDR and
-// MASTER_PORT if no endpoint is given.
+// where returns the endpoint. With c10d it has c10d's default port; with static it comes from
+// MASTER_ADDR and MASTER_PORT if no endpoint is given.
 func (x *translation) where() (host, port string, err error) {
 	text := x.endpoint
 	if text == "" && x.backend == "static" {

@@ -60,7 +60,7 @@ func Whole(v float64) string {
 	return strconv.FormatFloat(math.Floor(v), 'f', 0, 64)
 }
 
-// Percent is a share of 1: 43%.
+// Percent is a share of 1 in percent: 43%.
 func Percent(v float64) string {
 	if !Known(v) {
 		return Unknown
@@ -101,7 +101,7 @@ func Size(v float64) string {
 	return fmt.Sprintf("%.0fP", v)
 }
 
-// Plural is a number of things: 1 rank, 2 ranks.
+// Plural is a number of things with their name: 1 rank, 2 ranks.
 func Plural(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

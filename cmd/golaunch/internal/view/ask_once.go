@@ -11,13 +11,12 @@ import (
 )
 
 const (
-	// lookBack is how much of the past Look reads. For at most maxLookBack ranks, it is about 10
-	// MB.
+	// lookBack is how much of the past Look reads. For maxLookBack ranks, this is about 10 MB.
 	lookBack    = 10 * time.Minute
 	maxLookBack = 1024
 )
 
-// Ranks asks once what the ranks of a job do, and waits for its nodes within a limit.
+// Ranks asks once what the ranks of a job do, and waits a limited time for its nodes.
 func Ranks(ctx context.Context, s Source, job string, within time.Duration) ([]*Rank, error) {
 	return ask(ctx, s, launcher.SampleQuery{Job: job, Within: within})
 }

@@ -16,7 +16,7 @@ import (
 
 // Options say what a [Model] keeps.
 type Options struct {
-	// Job limits it to one job and its nodes; empty for all.
+	// Job limits the model to one job and its nodes; empty for all.
 	Job string
 	// Every is how often the model is brought up to date; a second when 0.
 	Every time.Duration
@@ -115,7 +115,7 @@ func (m *Model) find(ctx context.Context, all *sync.WaitGroup) {
 			m.parts[at] = newPortion()
 			m.mu.Unlock()
 			all.Go(func() {
-				defer func() { _ = s.Close() }() // nothing of it was asked for that it has not answered
+				defer func() { _ = s.Close() }() // all its answers have arrived
 				m.accompany(ctx, all, at, s, func(trouble error) bool { return trouble != nil })
 			})
 		}
@@ -128,8 +128,8 @@ func (m *Model) over(trouble error) bool {
 	return m.opts.More != nil && m.opts.Job == "" && errors.Is(trouble, launcher.ErrNotThere)
 }
 
-// accompany follows a source until ctx ends, or until gone says that a source with such trouble
-// must be forgotten.
+// accompany follows a source until ctx ends, or until gone returns true for the source's trouble:
+// then the source is forgotten.
 func (m *Model) accompany(ctx context.Context, all *sync.WaitGroup, at string, s Source, gone func(trouble error) bool) {
 	lived, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -152,7 +152,7 @@ func (m *Model) knows(at string) bool {
 	return known
 }
 
-// retire ends a source when gone says so.
+// retire ends a source when gone returns true.
 func (m *Model) retire(ctx context.Context, cancel func(), at string, gone func(trouble error) bool) {
 	for {
 		changed := m.Changed()
@@ -244,7 +244,7 @@ func (m *Model) listen(ctx context.Context, at string, s Source) {
 		began := time.Now()
 		for n, err := range s.Samples(ctx, launcher.SampleQuery{Job: m.opts.Job, Since: since, Every: m.opts.Every}) {
 			if err != nil {
-				break // poll says so
+				break // poll reports the error
 			}
 			m.change(at, func(p *portion) { p.take(n, m.opts.History) })
 		}
@@ -281,7 +281,7 @@ func (p *portion) take(n launcher.NodeSamples, history time.Duration) {
 	now := time.Now()
 	behind := now.Sub(n.Now)
 	if old, known := p.clocks[n.Node]; known {
-		behind = min(behind, old+time.Millisecond) // the least that it took is nearest; clocks drift
+		behind = min(behind, old+time.Millisecond) // the answer with the least delay is the most exact; clocks drift
 	}
 	p.clocks[n.Node] = behind
 	node.Heard, node.Missing = now, ""
@@ -306,7 +306,7 @@ func (p *portion) takeRank(node string, s report.Series, behind time.Duration, n
 	if len(s.Samples) > 0 {
 		newest := s.Samples[len(s.Samples)-1]
 		if rank.Node != "" && rank.Node != node && !newest.At.Add(behind).After(rank.last()) {
-			return // an older attempt's, which ran elsewhere
+			return // the sample is of an older attempt, which ran elsewhere
 		}
 	}
 	rank.Job, rank.Rank, rank.Node, rank.LocalRank, rank.PID, rank.GPU = s.Job, s.Rank, node, s.LocalRank, s.PID, s.GPU
@@ -325,8 +325,8 @@ func (r *Rank) last() time.Time {
 	return r.Samples[len(r.Samples)-1].At
 }
 
-// sameSample is the greatest distance of two times of one sample, when the estimate of a clock has
-// moved.
+// sameSample is the greatest difference between two times of one sample, since the estimate of a
+// clock moves.
 const sameSample = 200 * time.Millisecond
 
 // extend appends newer samples, converted to this machine's time, and drops those before from. It
@@ -345,7 +345,7 @@ func extend(old, samples []report.Sample, behind time.Duration, from time.Time) 
 	return old[min(i, max(0, len(old)-1)):]
 }
 
-// prune drops nodes and jobs that are gone.
+// prune drops nodes and jobs that the source no longer has.
 func (m *Model) prune(p *portion) {
 	jobs, nodes := map[string]bool{}, map[string]bool{}
 	for _, j := range p.status.Jobs {
@@ -409,9 +409,9 @@ func (s *State) add(p *portion) {
 
 func byRank(a, b *Rank) int { return cmp.Compare(a.Rank, b.Rank) }
 
-// judge looks for stragglers in each running job, in samples up to until, when all nodes have
-// reported, and from when the model began: earlier samples are sparse, since no client asked for
-// them.
+// judge looks for stragglers in each running job. It takes samples up to until, by which time all
+// nodes have reported, and from when the model began: earlier samples are sparse, since no client
+// asked for them.
 func (p *portion) judge(until, began time.Time) {
 	ranks := map[string][]*Rank{}
 	for of, r := range p.ranks {

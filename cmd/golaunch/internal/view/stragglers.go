@@ -21,17 +21,17 @@ type judge struct {
 	watch *straggler.Watch
 	// nodes has the node of each rank; empty where it is unknown.
 	nodes []string
-	// attempt is that of the ranks, and fed the time up to which their samples were judged.
+	// attempt is the attempt of the ranks, and fed the time up to which their samples were judged.
 	attempt int
 	fed     time.Time
 }
 
 // Slow are the stragglers of a job.
 type Slow struct {
-	// Findings are the costliest first.
+	// Findings are sorted, the costliest first.
 	Findings []straggler.Finding
-	// Ratio is how many times longer than the median the slowest takes: 1 without stragglers, NaN
-	// if unknown.
+	// Ratio is how many times longer than the median the slowest straggler takes: 1 without
+	// stragglers, NaN if unknown.
 	Ratio float64
 }
 

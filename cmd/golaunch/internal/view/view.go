@@ -2,7 +2,7 @@
 // reports all show its [State].
 //
 // A [Model] keeps the newest State. It asks coordinators ([Source]) only while it runs. A State
-// never changes once it was read, so readers need no lock.
+// never changes after it was read, so readers need no lock.
 package view
 
 import (
@@ -28,14 +28,14 @@ type Source interface {
 // State is what is known at a time.
 type State struct {
 	At time.Time
-	// Source says where it is from: "10.0.0.1:29400", "this machine".
+	// Source says where the state is from: "10.0.0.1:29400", "this machine".
 	Source string
 	// Answered is when the source last answered; zero if it never has. With several sources it is
-	// the most silent one.
+	// the earliest of their times.
 	Answered time.Time
 	// Trouble says why the state is old; empty if it is not.
 	Trouble string
-	// Coordinators, Silent, Requested, Blocked, Version and Since are a cluster's, as in
+	// Coordinators, Silent, Requested, Blocked, Version and Since are those of a cluster, as in
 	// [report.Status].
 	Coordinators, Silent []string
 	Requested            []report.RequestedNodes
@@ -64,7 +64,7 @@ type Job struct {
 	report.JobStatus
 	// Ranks are sorted by rank. A rank that never ran, or that no node reports, is not among them.
 	Ranks []*Rank
-	// Progress is what the ranks report.
+	// Progress is the progress that the ranks report.
 	Progress report.Progress
 	// Slow are the stragglers found while the job was watched.
 	Slow Slow
@@ -77,8 +77,8 @@ type Rank struct {
 	LocalRank int
 	PID       int
 	GPU       string
-	// Exit is how the rank ended; nil while it runs. Does is what its busiest process was seen
-	// to do.
+	// Exit is how the rank ended; nil while it runs. Does is what the newest sample saw its busiest
+	// process do.
 	Exit    *report.Exit
 	Does    string
 	Attempt int

@@ -93,7 +93,7 @@ func (o *dashboardOptions) run(io *cli.Console) error {
 	}
 	shown.Host, _, _ = net.SplitHostPort(o.listen)
 	if everywhere(shown.Host) {
-		shown.Host = "127.0.0.1" // where kubectl port-forward has it
+		shown.Host = "127.0.0.1" // kubectl port-forward forwards from there
 	}
 	shown.Every = pace(ctx, p.All())
 	shown.Model = view.New(p.All(), view.Options{Every: shown.Every, More: p.More})
@@ -104,7 +104,8 @@ func (o *dashboardOptions) run(io *cli.Console) error {
 	return web.New(shown).Serve(ctx, l)
 }
 
-// place connects to the coordinators to show. Without --coordinator there may be none yet.
+// place connects to the coordinators to show. Without --coordinator there may be no coordinator
+// yet.
 func (o *dashboardOptions) place(ctx context.Context, io *cli.Console) (*sources.Set, error) {
 	p, err := sources.NewSet(ctx, o.where, io.Warn)
 	if errors.Is(err, launcher.ErrNoCoordinator) && o.where.Coordinator == "" {
@@ -180,8 +181,9 @@ func printer(io *cli.Console, host string, at net.Addr) func(string) {
 	}
 }
 
-// addressOf returns the host that the user gave with the listener's port. For localhost it is the
-// listener's own address: that name may resolve to another address, where another user may listen.
+// addressOf returns the host that the user gave with the listener's port. For localhost it returns
+// the listener's own address, since localhost may resolve to another address, where another user
+// may listen.
 func addressOf(host string, at net.Addr) string {
 	_, port, err := net.SplitHostPort(at.String())
 	if err != nil || host == "localhost" {
@@ -190,7 +192,8 @@ func addressOf(host string, at net.Addr) string {
 	return net.JoinHostPort(host, port)
 }
 
-// loopback returns an address of this machine alone with the port of at; at itself if it is one.
+// loopback returns a loopback address with the port of at, or at itself if it is a loopback
+// address.
 func loopback(at net.Addr) net.Addr {
 	tcp, ok := at.(*net.TCPAddr)
 	if !ok || tcp.IP.IsLoopback() {
@@ -214,9 +217,10 @@ func everywhere(host string) bool {
 	return host == "" || err == nil && addr.IsUnspecified()
 }
 
-// openTo reports whether other machines can reach an address. It refuses one that means all
-// addresses: the user must say which network may connect. In a pod, whose address is not known
-// beforehand, all addresses means the pod's own and that of kubectl port-forward.
+// openTo reports whether other machines can reach an address. It refuses a host that means all
+// addresses: the user must choose the network that may connect. It allows that host in a pod, whose
+// address is not known beforehand: there it means the pod's own address and that of kubectl
+// port-forward.
 func openTo(listen string) (bool, error) {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {

@@ -68,7 +68,8 @@ func (o *logsOptions) print(ctx context.Context, io *cli.Console, c *launcher.Cl
 	return printLines(c.Logs(ctx, id, f), io.Stdout)
 }
 
-// logs --json prints lines of ranks, and what is missing; docs/json.md is their contract.
+// logs --json prints lines of ranks, and says which output is missing; docs/json.md is their
+// contract.
 type (
 	Line struct {
 		jsonout.Header
@@ -94,7 +95,8 @@ type lines struct {
 	open map[Line][]byte
 }
 
-// printLines prints a job's output as JSON, one object a line, and reports whether some is missing.
+// printLines prints a job's output as JSON, one object a line, and reports whether some output is
+// missing.
 func printLines(chunks iter.Seq2[report.LogChunk, error], w io.Writer) (missing bool, err error) {
 	l := lines{w, map[Line][]byte{}}
 	for chunk, err := range chunks {

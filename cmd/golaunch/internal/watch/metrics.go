@@ -47,7 +47,7 @@ func NewMetrics(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// leastEvery is the shortest interval: nodes measure no more often.
+// leastEvery is the shortest interval, since nodes do not measure more often.
 const leastEvery = time.Second
 
 func (o *metricsOptions) run(s *cli.Console) error {

@@ -33,7 +33,7 @@ func NewStacks(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// width is the terminal's width; for anything else it is wide enough for a log line.
+// width is the terminal's width; without a terminal it is wide enough for a log line.
 func width(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {

@@ -40,7 +40,7 @@ func NewStatus(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// NewJobs returns the verb that prints status without the nodes.
+// NewJobs returns the verb that prints the status without nodes.
 func NewJobs(s *cli.Console) *cobra.Command {
 	var o statusOptions
 	c := cli.NewVerb("jobs", "print a cluster's jobs", cli.Args(0, 0))
@@ -54,7 +54,7 @@ func (o *statusOptions) declare(f *pflag.FlagSet) {
 	f.BoolVar(&o.all, "all", false, "also finished jobs")
 }
 
-// print prints the jobs, or only one, and the nodes if wanted.
+// print prints the jobs, or only one job, and the nodes if wanted.
 func (o *statusOptions) print(io *cli.Console, only string, nodes bool) error {
 	if o.ras && only == "" {
 		return fmt.Errorf("%w: --ras is about one job: golaunch status JOB --ras", launcher.ErrUsage)
@@ -118,10 +118,10 @@ func (o *statusOptions) query(ctx context.Context, connected map[string]view.Sou
 	return all, nil
 }
 
-// samplesLimit bounds the wait for what nodes measure.
+// samplesLimit bounds the wait for the nodes' measurements.
 const samplesLimit = 2 * time.Second
 
-// inquire adds what the ranks of a job do, and what its NCCL says if wanted.
+// inquire adds what the ranks of a job do, and if wanted the answer of its NCCL.
 func (o *statusOptions) inquire(ctx context.Context, s view.Source, status report.JobStatus, j *listing.Job) error {
 	if j.Result == nil && !j.Reserve {
 		ranks, slow, err := view.Look(ctx, s, status, samplesLimit)

@@ -50,8 +50,8 @@ func NewTop(s *cli.Console) *cobra.Command {
 // exitWrong is the exit code when something is wrong.
 const exitWrong = 1
 
-// readyLimit bounds the wait for the first answers, and pictureLimit the wait for what nodes
-// measure.
+// readyLimit bounds the wait for the first answers, and pictureLimit the wait for the nodes'
+// measurements.
 const (
 	readyLimit   = 10 * time.Second
 	pictureLimit = 3 * time.Second
@@ -61,7 +61,7 @@ func (o *topOptions) run(out *cli.Console, job string) (int, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	place := sources.Target{Coordinator: o.Coordinator, TokenFile: o.TokenFile, Job: job}
-	known, err := sources.NewSet(ctx, place, func(error) {}) // the picture says what is lost
+	known, err := sources.NewSet(ctx, place, func(error) {}) // the picture shows lost sources
 	if err != nil {
 		return 0, err
 	}
@@ -96,7 +96,7 @@ func draws(in, out *os.File) bool {
 	return !top.Surroundings(os.Environ()).Dumb
 }
 
-// print prints one picture, once all nodes have answered or the limit is over.
+// print prints one picture, once all nodes have answered or the time limit is over.
 func (o *topOptions) print(ctx context.Context, w io.Writer, m *view.Model, job string) (int, error) {
 	settling, cancel := context.WithTimeout(ctx, pictureLimit)
 	defer cancel()

@@ -14,14 +14,14 @@ var kinds = map[string]string{
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// modules are the scripts of the page, each after those it uses. They are served as one file,
-// without imports and exports.
+// modules are the scripts of the page, each after the scripts that it uses. They are served as one
+// file, without imports and exports.
 var modules = []string{"dom.js", "format.js", "table.js", "chart.js", "stream.js", "log.js", "ranks.js", "cluster.js", "job.js", "node.js", "app.js"}
 
 func file(name string) []byte {
 	body, err := assets.ReadFile("assets/" + name)
 	if err != nil {
-		panic(err) // it is in this program
+		panic(err) // the file is embedded in this program
 	}
 	return body
 }

@@ -28,7 +28,7 @@ type totals struct {
 	Over    int `json:"over"`
 }
 
-// summary is a job among others.
+// summary is a job in the list of jobs.
 type summary struct {
 	ID        string `json:"id"`
 	Title     string `json:"title"`
@@ -105,7 +105,7 @@ func newestBeat(j *view.Job, now time.Time) float64 {
 	return newest
 }
 
-// cluster adds the parts of the page of all nodes and jobs.
+// cluster adds the parts of the page about all nodes and jobs.
 func (p parts) cluster(of *alert.Picture) {
 	s := of.State
 	p.add("totals", totalsOf(s))
@@ -184,7 +184,7 @@ func holders(n *view.Node) string {
 	return strings.Join(jobs, ", ")
 }
 
-// useByNode is what the GPUs of ranks do, by node.
+// useByNode is the use of the ranks' GPUs, by node.
 func useByNode(s *view.State) map[string][]float64 {
 	use := map[string][]float64{}
 	for _, j := range s.Jobs {
@@ -202,7 +202,7 @@ func mean(all []float64) float64 {
 	for _, v := range all {
 		sum += v
 	}
-	return sum / float64(len(all)) // none is NaN
+	return sum / float64(len(all)) // without values it is NaN
 }
 
 func ago(now, then time.Time) float64 {

@@ -18,13 +18,13 @@ type feed struct {
 	state *view.State
 	// picture is the state with its alerts.
 	picture *alert.Picture
-	// good is when the state was last right; began is when the first watcher came.
+	// good is when the state was last right; began is when the first watcher began.
 	good, began time.Time
 	pages       map[query]parts
 	heats       map[query]cachedHeat
 	watchers    int
-	// cancel ends the model's run, and ended is closed then. rest ends it a while after the last
-	// watcher has left.
+	// cancel ends the model's run, after which ended is closed. rest ends the run a while after the
+	// last watcher has left.
 	cancel context.CancelFunc
 	ended  chan struct{}
 	rest   *time.Timer
@@ -35,7 +35,7 @@ func newFeed(o Options) *feed {
 	return &feed{opts: o, pages: map[query]parts{}, heats: map[query]cachedHeat{}}
 }
 
-// watch runs the model until leave was called as often, and a little longer.
+// watch runs the model until leave was called as often as watch, and a little longer.
 func (f *feed) watch() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,7 +83,7 @@ func (f *feed) close() {
 	}
 }
 
-// page is what a page shows now. Equal pages share it.
+// page returns the parts that a page shows now. Equal pages share them.
 func (f *feed) page(q query) parts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,14 +104,14 @@ func (f *feed) page(q query) parts {
 	return f.pages[q]
 }
 
-// cachedHeat is a heat map of a number of ranks, made when a slot ended.
+// cachedHeat is a heat map of a number of ranks, which was made when a slot ended.
 type cachedHeat struct {
 	last  int64
 	ranks int
 	body  json.RawMessage
 }
 
-// addHeat adds the heat map of a job's page. It is made once a slot, not each second.
+// addHeat adds the heat map of a job's page. The map is made once a slot, not each second.
 func (f *feed) addHeat(p parts, q query) {
 	j := f.state.Job(q.name)
 	if q.page != "job" || j == nil {
@@ -133,7 +133,7 @@ func (f *feed) head() any {
 	s := f.state
 	age := 0.0
 	if s.Trouble != "" {
-		since := s.Answered // what is wrong is known only some time after it began
+		since := s.Answered // trouble is known only some time after it began
 		if since.IsZero() {
 			since = f.began
 		}

@@ -23,7 +23,7 @@ import (
 type gate struct {
 	secret []byte
 	hosts  []string
-	// machine is the name of this one; empty if it has none.
+	// machine is the name of this machine; empty if it has none.
 	machine string
 
 	mu    sync.Mutex
@@ -32,7 +32,7 @@ type gate struct {
 	sessions []session
 }
 
-// session is the half of a session in the cookie, and when it ends.
+// session has the half of a session that is in the cookie, and when the session ends.
 type session struct {
 	name  string
 	until time.Time
@@ -41,7 +41,7 @@ type session struct {
 // sessionLives is how long one link admits a browser.
 const sessionLives = 12 * time.Hour
 
-// maxSessions bounds the admitted browsers. One more, and the oldest needs a new link.
+// maxSessions bounds the admitted browsers. After one more, the oldest needs a new link.
 const maxSessions = 64
 
 // keyHeader carries the key of a session. A page of another origin cannot send it.
@@ -58,7 +58,7 @@ func newGate(host string) *gate {
 	return &gate{secret: secret, hosts: hosts, machine: machine, token: rand.Text() + rand.Text()}
 }
 
-// link is the path with the newest token.
+// link returns the path with the newest token.
 func (g *gate) link() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -101,7 +101,7 @@ func (g *gate) session(r *http.Request) (session, bool) {
 	return g.sessions[i], true
 }
 
-// holds reports whether a request has both halves of a session, and when that ends.
+// holds reports whether a request has both halves of a session, and when the session ends.
 func (g *gate) holds(r *http.Request) (until time.Time, ok bool) {
 	s, known := g.session(r)
 	return s.until, known && subtle.ConstantTimeCompare([]byte(g.key(s.name)), []byte(r.Header.Get(keyHeader))) == 1
@@ -117,8 +117,8 @@ func newCookie(r *http.Request, name string) *http.Cookie {
 	return &http.Cookie{Name: cookieName(r), Value: name, Path: "/", MaxAge: int(sessionLives.Seconds()), HttpOnly: true, SameSite: http.SameSiteStrictMode}
 }
 
-// knows reports whether the browser means this server. A foreign page whose name was pointed here
-// sends that name as host; an address cannot be pointed elsewhere.
+// knows reports whether the browser means this server. A foreign page whose name resolves to this
+// machine sends that name as host; an address cannot resolve to another one.
 func (g *gate) knows(host string) bool {
 	name, _ := split(host)
 	if _, err := netip.ParseAddr(name); err == nil {

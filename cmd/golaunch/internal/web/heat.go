@@ -32,7 +32,7 @@ type heat struct {
 	Cells []byte `json:"cells"`
 	Low   real   `json:"low"`
 	High  real   `json:"high"`
-	// Least, Median and Most are those of all ranks in each slot.
+	// Least, Median and Most are the values of all ranks in each slot.
 	Least  []real `json:"least"`
 	Median []real `json:"median"`
 	Most   []real `json:"most"`
@@ -63,7 +63,7 @@ func newHeat(ranks []*view.Rank, meter string) heat {
 	return h
 }
 
-// slots returns the first slot with a sample that the map covers, and the slot that is not over.
+// slots returns the first slot with a sample that the map covers, and the slot that has not ended.
 func slots(ranks []*view.Rank) (first, last int64) {
 	first = math.MaxInt64
 	for _, r := range ranks {
@@ -86,7 +86,7 @@ func row(r *view.Rank, meter func(report.Usage) float64, first int64, slots int)
 		}
 	}
 	for i := range sums {
-		sums[i] /= counts[i] // none is NaN
+		sums[i] /= counts[i] // without samples it is NaN
 	}
 	return sums
 }
@@ -112,7 +112,7 @@ func (h *heat) summarise(grid [][]float64) {
 }
 
 // scale chooses the values of the lightest and the darkest colour. One slow step, such as the
-// first, does not make all others look alike, and noise of a few percent stays faint.
+// first, must not make all others look alike, and noise of a few percent must stay faint.
 func (h *heat) scale() {
 	low, high := math.NaN(), math.NaN()
 	var medians []float64

@@ -20,7 +20,7 @@ type detail struct {
 	Names     []string `json:"names"`
 	// Known counts the ranks that a node reports.
 	Known int `json:"known"`
-	// LogBytes is what its ranks have written in this attempt, as far as is known.
+	// LogBytes is how much its ranks have written in this attempt, as far as is known.
 	LogBytes real `json:"log_bytes"`
 	// Slowest is how many times longer than the median the slowest rank takes, if known.
 	Slowest real            `json:"slowest"`
@@ -32,7 +32,8 @@ type detail struct {
 // maxNames bounds the nodes of a job that the page names.
 const maxNames = 64
 
-// job adds the parts of a job's page, except its heat map. Without a part "job" no such job exists.
+// job adds the parts of a job's page, except its heat map. If no such job exists, there is no part
+// "job".
 func (p parts) job(of *alert.Picture, name string) {
 	s, j := of.State, of.Job(name)
 	if j == nil {
@@ -192,7 +193,7 @@ func (p parts) ranks(all []*view.Rank, now time.Time) {
 	num("beat", 2, func(r *view.Rank) float64 { return r.Now.BeatAge })
 	num("silence", 2, func(r *view.Rank) float64 {
 		if r.Now.LogBytes == 0 {
-			return math.NaN() // that is the age of the rank
+			return math.NaN() // otherwise SilenceAge is the age of the rank
 		}
 		return r.Now.SilenceAge
 	})

@@ -17,8 +17,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// line is a line of one rank, or of several with the same text. Who has their names. Missing marks
-// a line about what could not be read.
+// line is a line of one rank, or of several with the same text. Who has the names of the ranks.
+// Missing marks a line about output that could not be read.
 type line struct {
 	Who     string `json:"w"`
 	Stream  int    `json:"s"`
@@ -26,8 +26,8 @@ type line struct {
 	Text    string `json:"t"`
 }
 
-// batch is what is sent at a time: the newest lines, and how many before them were left out, since
-// a page shows only so many.
+// batch is the lines that are sent together: the newest ones, and how many older ones were left
+// out, since a page shows a limited number.
 type batch struct {
 	Lines   []line `json:"lines"`
 	Skipped int    `json:"skipped"`
@@ -74,7 +74,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 	for {
 		select {
 		case <-t.more:
-		case <-time.After(patience / 2): // so that a browser that is gone is noticed
+		case <-time.After(patience / 2): // so that the end of a browser is noticed
 		case <-ctx.Done():
 			return
 		}
@@ -100,8 +100,8 @@ type tail struct {
 
 	mu sync.Mutex
 	b  batch
-	// folder folds equal lines of chosen, or all, ranks; nil if lines are not folded. timer flushes
-	// the lines that have waited long enough.
+	// folder folds equal lines of the chosen ranks, or of all; nil if lines are not folded. timer
+	// flushes the lines that have waited long enough.
 	folder *fold.Folder
 	timer  *time.Timer
 	chosen []report.Span
@@ -172,7 +172,7 @@ func (t *tail) expect(world int) {
 	t.change(func() { t.groups(t.folder.Expect(expected)) })
 }
 
-// add splits output into lines. Of a line too long for a page it keeps the beginning.
+// add splits output into lines. If a line is too long for a page, it keeps the beginning.
 func (t *tail) add(of output, data []byte) {
 	rest := append(t.open[of], data...)
 	for {

@@ -10,7 +10,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// machine is the page of a node: what status --json prints, and what the monitor knows. Texts are
+// machine is the page of a node: the facts of status --json, and those of the monitor. Texts are
 // safe and short.
 type machine struct {
 	listing.Node
@@ -22,7 +22,7 @@ type machine struct {
 	Memory  real   `json:"memory"`
 }
 
-// node adds the parts of a node's page. Without a part "node" no such node exists.
+// node adds the parts of a node's page. If no such node exists, there is no part "node".
 func (p parts) node(of *alert.Picture, name string) {
 	s := of.State
 	n := s.Node(name)

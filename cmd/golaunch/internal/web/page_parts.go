@@ -15,11 +15,11 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 )
 
-// query names the page that is open.
+// query names the open page.
 type query struct {
-	// page is "cluster", "job" or "node", and name the job's or the node's.
+	// page is "cluster", "job" or "node", and name the name of the job or node.
 	page, name string
-	// heat is what the heat map of a job shows: one of meters.
+	// heat is the meter that the heat map of a job shows.
 	heat string
 }
 
@@ -105,7 +105,7 @@ func (m moment) MarshalJSON() ([]byte, error) {
 	return strconv.AppendInt(nil, time.Time(m).UnixMilli(), 10), nil
 }
 
-// whole rounds numbers to integers; other precisions count digits.
+// whole rounds numbers to integers. Other precisions are numbers of digits.
 const whole = 0
 
 func appendNumber(b []byte, v float64, digits int) []byte {

@@ -9,8 +9,8 @@ import (
 )
 
 // places bounds the connections of a listener. Connections that have shown a session, or the token
-// of the metrics, are guests with places of their own. All others are strangers; when there are too
-// many, the oldest is closed for the next.
+// of the metrics, are guests with places of their own. All others are strangers. When there are too
+// many strangers, the oldest is closed for the next.
 type places struct {
 	net.Listener
 	maxStrangers, maxGuests int
@@ -78,7 +78,7 @@ func withPlace(ctx context.Context, c net.Conn) context.Context {
 // welcome makes the connection of a request a guest, if there is a place.
 func welcome(r *http.Request) {
 	c, ok := r.Context().Value(placeKey{}).(*placed)
-	if !ok { // it came through another server
+	if !ok { // the connection belongs to another server
 		return
 	}
 	p := c.at

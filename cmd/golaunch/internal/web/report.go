@@ -26,8 +26,8 @@ type Log struct {
 }
 
 // Report writes the page of a job as one file that needs no server: its data, scripts and styles
-// are in it, and a browser loads nothing else. Version is this golaunch's. If there is no such job
-// the error is an [launcher.ErrNotThere].
+// are in it, and a browser loads nothing else. Version is that of this golaunch. If there is no
+// such job the error is [launcher.ErrNotThere].
 func Report(w io.Writer, s *view.State, job string, log Log, version string) error {
 	if s.Job(job) == nil {
 		return fmt.Errorf("%w: no job %q; golaunch jobs --all lists them", launcher.ErrNotThere, job)
@@ -80,7 +80,7 @@ func saved(s *view.State, job string, log Log, version string) any {
 	}
 }
 
-// replace replaces each text. All must be there.
+// replace replaces each text. The page must have all of them.
 func replace(page string, pairs ...string) string {
 	for i := 0; i < len(pairs); i += 2 {
 		before, after, found := strings.Cut(page, pairs[i])
@@ -92,7 +92,7 @@ func replace(page string, pairs ...string) string {
 	return page
 }
 
-// bundle joins all modules without their imports and exports: a name means the same in all.
+// bundle joins all modules without their imports and exports. A name means the same in all modules.
 func bundle() []byte {
 	var b bytes.Buffer
 	for _, name := range modules {
@@ -140,7 +140,7 @@ func ReadLog(ctx context.Context, source view.Source, j *view.Job) Log {
 	return Log{b.Lines, logWords(ranks, b, cut)}
 }
 
-// logWords says which lines of a log the report has.
+// logWords says which lines of a log are in the report.
 func logWords(ranks []report.Span, b batch, cut bool) string {
 	who := "rank 0"
 	if len(ranks) > 1 {

@@ -54,8 +54,8 @@ func (s *Server) Handler() http.Handler {
 	})
 }
 
-// forScrapers reports whether a request is for the metrics. There the token decides: a Prometheus
-// may use any name for this machine.
+// forScrapers reports whether a request is for the metrics. For these the token decides, since a
+// Prometheus may use any name for this machine.
 func (s *Server) forScrapers(r *http.Request) bool {
 	return s.opts.Metrics != nil && r.URL.Path == "/metrics"
 }
@@ -90,7 +90,7 @@ func (s *Server) guarded(next http.HandlerFunc) http.HandlerFunc {
 }
 
 // metrics answers a Prometheus, which has a token and no cookie. A browser never sends this token
-// by itself, so foreign pages learn nothing through one.
+// by itself, so foreign pages cannot read the metrics through a browser.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || s.opts.MetricsToken == "" || subtle.ConstantTimeCompare([]byte(token), []byte(s.opts.MetricsToken)) != 1 {
@@ -143,8 +143,8 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, title, why strin
 		"<p>If the dashboard runs on another machine, forward its port and open the link here: <code>"+html.EscapeString(s.forward(r))+"</code></p>"))
 }
 
-// forward is the command that forwards the server's port to another machine. It does not tell a
-// foreign page this machine's name.
+// forward is the command that forwards the server's port to another machine. It does not reveal
+// this machine's name to a foreign page.
 func (s *Server) forward(r *http.Request) string {
 	machine := "MACHINE"
 	if s.gate.knows(r.Host) {
@@ -154,8 +154,8 @@ func (s *Server) forward(r *http.Request) string {
 	return Forward(at, machine)
 }
 
-// Forward is the command that forwards a server's port to the user's own machine. It names the
-// address: "localhost" may be another one, where another user may listen.
+// Forward is the command that forwards a server's port to the user's own machine. It contains the
+// address, because "localhost" may be another address, where another user may listen.
 func Forward(at net.Addr, machine string) string {
 	host, port := "127.0.0.1", "PORT"
 	if tcp, ok := at.(*net.TCPAddr); ok {
@@ -183,7 +183,7 @@ func write(w http.ResponseWriter, kind string, body []byte) {
 	_, _ = w.Write(body) // the browser may be gone
 }
 
-// named is the job of a request.
+// named returns the job of a request and its source.
 func (s *Server) named(w http.ResponseWriter, r *http.Request) (id string, source view.Source, ok bool) {
 	var asked struct{ Job string }
 	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
@@ -198,8 +198,8 @@ func (s *Server) named(w http.ResponseWriter, r *http.Request) (id string, sourc
 	return asked.Job, source, true
 }
 
-// source returns the source that has a job. Coordinators take no name for all jobs; here it means
-// none.
+// source returns the source that has a job. For coordinators an empty name means all jobs; here it
+// means none.
 func (s *Server) source(ctx context.Context, job string) (view.Source, error) {
 	if job == "" {
 		return nil, errors.New("which job? its name is missing")

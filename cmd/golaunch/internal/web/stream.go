@@ -31,10 +31,10 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) (st *stream, lea
 	st.flush = st.control.Flush
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		w.Header().Set("Content-Encoding", "gzip")
-		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // there is such a level
+		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid
 		st.w, st.flush = z, func() error { return errors.Join(z.Flush(), st.control.Flush()) }
 	}
-	_ = st.control.SetReadDeadline(time.Time{}) // which was for the request
+	_ = st.control.SetReadDeadline(time.Time{}) // the deadline was for the request
 	return st, func() { <-s.streams }, true
 }
 
@@ -52,7 +52,7 @@ func (st *stream) send(body []byte) error {
 }
 
 // events sends a page, and then its changes. It queues nothing: a slow browser gets the newest
-// state once it has read the last.
+// state once it has read the previous one.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	q, err := parseQuery(r.URL.Query())
 	if err != nil {
@@ -89,5 +89,5 @@ const firstWait = 3 * time.Second
 func (s *Server) await(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstWait)
 	defer cancel()
-	_ = s.opts.Model.Ready(ctx) // the state says what is wrong
+	_ = s.opts.Model.Ready(ctx) // the state has the error
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/console"
 )
 
-// Bounds of texts, in characters. What programs and users have named may be long, and a page shows
+// Bounds of texts, in characters. Names given by programs and users may be long, and a page shows
 // many.
 const (
 	maxName   = 256
@@ -18,8 +18,8 @@ const (
 	maxLine   = 4 << 10
 )
 
-// text makes a text from outside one line: without colours, control characters and direction marks,
-// and valid.
+// text makes one valid line of a text from outside, without colours, control characters and
+// direction marks.
 func text(s string, most int) string {
 	s = strings.Map(upright, console.Visible(clip(s, 4*most)))
 	if visible := []rune(s); len(visible) > most {

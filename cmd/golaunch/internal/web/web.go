@@ -19,13 +19,13 @@ import (
 
 // Options say what a [Server] shows and allows.
 type Options struct {
-	// Model is what is shown. Sources returns the present sources, which are asked for logs and to
+	// Model is shown. Sources returns the present sources, which the server asks for logs and to
 	// stop jobs.
 	Model   *view.Model
 	Sources func() map[string]view.Source
-	// Version is this golaunch's.
+	// Version is that of this golaunch.
 	Version string
-	// Host is the name that the user listens on; a browser may also use any address, "localhost"
+	// Host is the host name that the user chose. A browser may also use any address, "localhost"
 	// and the name of this machine.
 	Host string
 	// AllowStop lets users of the page stop jobs.
@@ -81,7 +81,7 @@ func New(o Options) *Server {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	h := &http.Server{
 		Handler: s.Handler(), MaxHeaderBytes: maxHeader, ReadHeaderTimeout: patience, ReadTimeout: patience, IdleTimeout: 2 * time.Minute,
-		WriteTimeout: stackPatience + patience, // streams have their own
+		WriteTimeout: stackPatience + patience, // streams have limits of their own
 		ConnContext:  withPlace,
 	}
 	ended := context.AfterFunc(ctx, func() { _ = h.Close() }) // no client waits for a partial response
