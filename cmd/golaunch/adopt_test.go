@@ -92,7 +92,8 @@ func (h *heads) counters(args ...string) *process {
 	return job
 }
 
-// TestAnAgentIsStartedAgain, and so is the other, while ranks count and one of them ends.
+// TestAnAgentIsStartedAgain kills and starts both agents in turn, while ranks count and one of them
+// ends.
 func TestAnAgentIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	h, coordinator, n10, n9 := upAdopting(t)
@@ -163,7 +164,7 @@ func TestTheStoreOfAProxyIsLost(t *testing.T) {
 	gone(t, mark(t))
 }
 
-// TestAnAgentHandsOver at a HUP, a second one of its name being refused before.
+// TestAnAgentHandsOver: an agent hands over at a HUP, after a second agent of its name was refused.
 func TestAnAgentHandsOver(t *testing.T) {
 	t.Parallel()
 	h, coordinator, n10, _ := upAdopting(t)
@@ -231,8 +232,8 @@ func TestTheKeeperIsKilled(t *testing.T) {
 	}
 }
 
-// TestNoAgentComes within the lease: the ranks die, and the job starts again elsewhere. One that
-// comes later is a new node.
+// TestNoAgentComes: no agent starts within the lease, so the ranks die, and the job starts again
+// elsewhere. A later agent is a new node.
 func TestNoAgentComes(t *testing.T) {
 	t.Parallel()
 	h, coordinator, n10, _ := upAdopting(t, "--lease", "1s")

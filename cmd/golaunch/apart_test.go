@@ -13,8 +13,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// beside is, in the environment of tests that other tests have started beside a coordinator, where
-// those have golaunch.
+// beside is a variable in the environment of tests that another test has started beside a
+// coordinator. It has the path of that test's golaunch.
 const beside = "GOLAUNCH_TEST_BESIDE"
 
 // TestBesideACoordinator runs these tests where this user's coordinator runs already, and looks for

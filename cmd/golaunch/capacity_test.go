@@ -65,7 +65,7 @@ func TestCapacityFollowsTheQueue(t *testing.T) {
 	}
 }
 
-// TestHostsEndOnlyTheirOwn: the number of a node's process is another one's by now.
+// TestHostsEndOnlyTheirOwn: another process has the pid of a node's former process.
 func TestHostsEndOnlyTheirOwn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

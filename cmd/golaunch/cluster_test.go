@@ -255,8 +255,8 @@ func TestJobsShareACluster(t *testing.T) {
 	second.ends(0, "second")
 }
 
-// TestBackfill has small jobs pass a big one that waits, but only off the nodes that this one is
-// going to get.
+// TestBackfill has small jobs pass a big one that waits, but not on the nodes that the big one will
+// get.
 func TestBackfill(t *testing.T) {
 	t.Parallel()
 	h, _, _, _ := up(t, 2)
@@ -351,7 +351,7 @@ func TestTorchOnACluster(t *testing.T) {
 	loss(t, out)
 }
 
-// TestStacksOfASilentNode has what the others say, and ends with 1.
+// TestStacksOfASilentNode: stacks prints those of the other nodes, and exits with 1.
 func TestStacksOfASilentNode(t *testing.T) {
 	t.Parallel()
 	h, _, _, n9 := up(t, 0)

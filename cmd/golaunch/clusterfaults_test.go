@@ -14,8 +14,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// TestAClientIsKilled ends its job with it, but not a detached one; nor does a pipe without a
-// reader.
+// TestAClientIsKilled: the client's job ends too, unless it is detached. A pipe without a reader
+// ends no job.
 func TestAClientIsKilled(t *testing.T) {
 	t.Parallel()
 	h, _, _, _ := up(t, 2)

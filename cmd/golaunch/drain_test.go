@@ -180,7 +180,7 @@ func podsAreDeleted(t *testing.T, n int, ready, message string) {
 // takesBack is the metadata service of a cloud.
 type takesBack struct{ *process }
 
-// spot has AWS's on a node.
+// spot starts AWS's metadata service on a node.
 func spot(t *testing.T, n nettest.Node) takesBack {
 	if out, err := n.Command("ip", "address", "add", "169.254.169.254/32", "dev", "lo").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

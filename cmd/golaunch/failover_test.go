@@ -74,7 +74,7 @@ func TestTheLeadingNodeIsKilled(t *testing.T) {
 	p.goesOn(t)
 }
 
-// TestTheLeadingNodeIsCutOff: it must not know more of the job than that it is alone.
+// TestTheLeadingNodeIsCutOff: the node must know only that it is alone.
 func TestTheLeadingNodeIsCutOff(t *testing.T) {
 	t.Parallel()
 	p := newParliament(t)

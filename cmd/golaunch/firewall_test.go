@@ -190,8 +190,8 @@ func TestDoctorThroughAFirewall(t *testing.T) {
 	}
 }
 
-// TestAClusterThroughAFirewall has agents that listen within the range of their node, or within
-// what a job leaves of it; what has no port in common with it ends.
+// TestAClusterThroughAFirewall: agents listen within the range of their node, or within the part of
+// it that a job allows. A job whose range has no port in common with it ends.
 func TestAClusterThroughAFirewall(t *testing.T) {
 	t.Parallel()
 	nodes, token := walled(t, "drop", "10.77.0.2", "10.77.0.3")

@@ -92,7 +92,8 @@ func TestExitCode0AfterANotice(t *testing.T) {
 	p.ends(143, `"ending":"cancelled"`)
 }
 
-// TestWhatRanksLeaveRunning is named, and has SIGTERM and the grace period, or --linger.
+// TestWhatRanksLeaveRunning: golaunch names these processes, which get --linger, or SIGTERM and the
+// grace period.
 func TestWhatRanksLeaveRunning(t *testing.T) {
 	t.Parallel()
 	const upload = `setsid sh -c 'trap "echo upload told; exit" TERM; echo uploads; while [ ! -e gate ]; do sleep 0.05; done; echo uploaded' & exec sleep 0.5`

@@ -123,7 +123,8 @@ func TestASubmitterElsewhere(t *testing.T) {
 	}
 }
 
-// TestRootsJobsRunWhereTheyMay and nowhere else; others' are theirs there too.
+// TestRootsJobsRunWhereTheyMay: root's jobs run only where they are allowed. There, too, other
+// users' jobs run as these users.
 func TestRootsJobsRunWhereTheyMay(t *testing.T) {
 	t.Parallel()
 	s := newShared(t)
@@ -225,7 +226,7 @@ func TestRootDoesNothingForASubmitter(t *testing.T) {
 	must(t, os.Symlink(s.home, s.file("trap/link")))
 	run("link", 125, "permission denied", with("trap/link")...)
 
-	// What is in a directory of his may be another's all the same.
+	// A file in a submitter's directory may still belong to another user.
 	const kept = "root's own"
 	s.write("kept", kept)
 	must(t, os.Chmod(s.file("kept"), 0o600))

@@ -149,8 +149,8 @@ func TestLedgerCounters(t *testing.T) {
 		`golaunch_attempts_total{cause="oom",job="x"} 2`, `golaunch_interruption_seconds_total{cause="oom",job="x"} 3600`)
 }
 
-// TestSilentRanks: what was measured long ago is not shown as what is, but for how long nothing was
-// heard is.
+// TestSilentRanks: old measurements are not shown as present ones, but the time since the last one
+// is.
 func TestSilentRanks(t *testing.T) {
 	w := &world{now: time.Unix(1e9, 0), lines: map[int]float64{0: 5}}
 	r := w.rank(0, 0)

@@ -345,7 +345,7 @@ func BenchmarkPicture(b *testing.B) {
 	}
 }
 
-// TestLastAttempt of a job that has failed is what it failed of.
+// TestLastAttempt: the last attempt of a failed job has the job's failure.
 func TestLastAttempt(t *testing.T) {
 	now := time.Unix(1e6, 0)
 	j := &view.Job{JobStatus: report.JobStatus{
@@ -377,8 +377,8 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestMeasureIsSeen: the key that changes what the heat map is of brings it back, and what the log
-// leaves no use for is not offered.
+// TestMeasureIsSeen: the key that changes the measure brings a hidden heat map back, and keys
+// without use beside the log are not offered.
 func TestMeasureIsSeen(t *testing.T) {
 	s := simulated(t, &viewtest.Cluster{Nodes: 16, Slow: -1}, "j", "j", "enter", "l").sized(80, 24)
 	if frame := s.frame(); strings.Contains(frame, "GPU use") || strings.Contains(frame, "enter into") {

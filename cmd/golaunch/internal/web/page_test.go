@@ -364,7 +364,7 @@ func TestAnotherSite(t *testing.T) {
 	}
 }
 
-// TestStopsAJob asks whether one is sure.
+// TestStopsAJob: the page asks before it stops a job.
 func TestStopsAJob(t *testing.T) {
 	s := serve(t, cluster(1), func(o *Options) { o.AllowStop = true })
 	p := newTab(t, browser(t), s.base)
