@@ -35,7 +35,7 @@ type Command struct {
 	Dir string
 	// Stdin, Stdout and Stderr are /dev/null when nil. They become blocking files, as with os/exec.
 	Stdin, Stdout, Stderr *os.File
-	// CPUs are those that the process may run on; all of this process's when empty.
+	// CPUs are the CPUs that the process may run on; all CPUs of this process when empty.
 	CPUs []int
 	// Rights are those of the process's user; this process's own when nil. The program is looked up
 	// with them too.
@@ -43,13 +43,13 @@ type Command struct {
 	// Memory is the ID of the NUMA node whose memory it prefers (MPOL_PREFERRED, set_mempolicy(2));
 	// nil keeps this process's policy.
 	Memory *int
-	// Forker makes the process, if it can. If it is nil or fails, fork and exec do, see
+	// Forker makes the process, if it can. If it is nil or fails, fork and exec make it, see
 	// [Process.Forked].
 	Forker Forker
 	// ForkOnly makes the failure of the Forker a failure to start.
 	ForkOnly bool
-	// Serves says that a Forker forks of this process. Its scope may then live as long as the
-	// supervisor, and nothing waits for its end.
+	// Serves says that a Forker makes forks of this process. The process's scope may then live as
+	// long as the supervisor, and nothing waits for its end.
 	Serves bool
 	// Looking, unless it is nil, is called before [Check] looks at a file: the file system may not
 	// answer.
@@ -58,14 +58,14 @@ type Command struct {
 
 // Forker makes processes that have already done the first part of a program, such as its imports.
 type Forker interface {
-	// Fork makes a child of this process that waits for [Fork.Become]. It calls setsid once
+	// Fork makes a child of this process that waits for [Fork.Become]. The child calls setsid once
 	// [Birth.Born] has returned. Until then it stays in the session of its server, which has
-	// [Command.Serves], so that a lost one is found there. Fork fails if Born or [Birth.Apart]
+	// [Command.Serves], so that a lost child is found there. Fork fails if Born or [Birth.Apart]
 	// fails.
 	Fork(b Birth) (Fork, error)
 }
 
-// Birth is what a scope wants of a fork, and how it takes it on.
+// Birth is what a scope wants of a fork, and how the scope takes it on.
 type Birth struct {
 	// Cgroup is the descriptor of the cgroup in which the process begins; -1 for its server's
 	// cgroup.
@@ -75,14 +75,14 @@ type Birth struct {
 	// Born is called when there is a child, even if it then fails. The error says why the process
 	// cannot be such a fork. Then nothing may be done with it.
 	Born func(pid int) error
-	// Apart is called when the child has called setsid. The error says why that is not so.
+	// Apart is called when the child has called setsid. The error says why the child has not.
 	Apart func() error
 }
 
-// Fork is a process that waits to become the one of a command. It ends when this process does.
+// Fork is a process that waits to become the process of a command. It ends when this process ends.
 type Fork interface {
-	// Become makes it what c would have become with an environment and three open files. The
-	// process does nothing more before run is called, and ends if it never is.
+	// Become makes the fork the process of c, with an environment and three open files. The process
+	// does nothing more before run is called, and ends if run is never called.
 	Become(c *Command, env []string, files []uintptr) (run func(), err error)
 	// Close ends a process that has not become a command's.
 	Close() error

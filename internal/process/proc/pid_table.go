@@ -61,10 +61,10 @@ func (t *pidTable) asking(n int) {
 	t.asked += n
 }
 
-// knows reports whether this supervisor has started a process that the caller has seen. So the
-// fork, if it is one, has begun, and the process is in the table once no fork is in flight. A
-// Forker may take long, and knows does not wait for it: while one is at work, all processes in a
-// known session count.
+// knows reports whether this supervisor has started a process that the caller has seen. If it has,
+// the fork has begun, and the process is in the table once no fork is in flight. A Forker may take
+// long, and knows does not wait for it: while one is at work, all processes in a known session
+// count.
 func (t *pidTable) knows(st procfs.Stat) bool {
 	t.forks.Lock()
 	defer t.forks.Unlock()

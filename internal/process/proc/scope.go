@@ -44,7 +44,7 @@ type Scope struct {
 
 // scopeForks is a scope's use of Forkers.
 type scopeForks struct {
-	// serves says that a Forker forks of one of the scope's processes.
+	// serves says that a Forker makes forks of one of the scope's processes.
 	serves atomic.Bool
 	// asking is held for reading while a Forker makes a process of the scope, which may take long.
 	asking sync.RWMutex

@@ -57,11 +57,12 @@ func (sc *Scope) living(f func(*Process)) {
 	}
 }
 
-// Stop sends SIGCONT, and unless they have had it already a signal, to the processes of each rank
-// that can act on it, see [Process.ask]. When these have ended, the rest of the rank gets SIGTERM.
-// Stop waits until all processes in these groups have exited or the grace period is over, and kills
-// what is left. It returns when the scope is empty; the error names processes that outlive SIGKILL
-// for two minutes. No process can be started any more.
+// Stop sends SIGCONT and a signal to the processes of each rank that can act on the signal, see
+// [Process.ask]. If heard is set, they have had the signal already and do not get it again. When
+// these have ended, the rest of the rank gets SIGTERM. Stop waits until all processes in these
+// groups have exited or the grace period is over, and kills what is left. It returns when the scope
+// is empty; the error names processes that outlive SIGKILL for two minutes. No process can be
+// started any more.
 func (sc *Scope) Stop(sig syscall.Signal, heard bool, grace time.Duration) error {
 	deadline := time.Now().Add(grace)
 	sc.bar()

@@ -78,10 +78,10 @@ func (f family) catchers(group int, sig unix.Signal) (found []procfs.Stat) {
 // conda run), in bytes.
 const wrapperMemory = 64 << 20
 
-// Catches reports whether the program of a rank catches a signal, and may save for it. That is the
-// leader, or the program that a leader has only started. Helpers of a program do not count: copies
-// of it, such as data loader workers, and those of a large one. SIGINT and SIGQUIT do not either,
-// since Python catches them for every program.
+// Catches reports whether the program of a rank catches a signal, and may save a checkpoint then.
+// The program is the leader, or what a leader only starts. Helpers of a program do not count:
+// copies of it, such as data loader workers, and those of a large one. SIGINT and SIGQUIT do not
+// either, since Python catches them for every program.
 func Catches(leader int, members []Member, sig unix.Signal) bool {
 	if fromTerminal(sig) {
 		return false

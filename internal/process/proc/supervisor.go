@@ -10,9 +10,9 @@
 //     cleared its environment and lost its parent, and if the supervisor is no subreaper or was killed.
 //
 // If the supervisor's process dies, even by SIGKILL, PR_SET_PDEATHSIG kills the ranks, and the
-// guardian, a small helper process ("rankguard"), kills all scopes. If both die at once, the next
-// supervisor of the user on the machine does so before it starts anything. The guardian also keeps
-// a lease, see [Supervisor.Renew], and proves the death of all ranks to peers, see
+// guardian, a small helper process ("rankguard"), kills all scopes. If both die at once, the user's
+// next supervisor on the machine kills the scopes before it starts anything. The guardian also
+// keeps a lease, see [Supervisor.Renew], and proves the death of all ranks to peers, see
 // [Supervisor.Hold].
 //
 // A rank that has exited stays a zombie until its scope ends: its number also names its session and
@@ -88,7 +88,7 @@ type Supervisor struct {
 	mu     sync.Mutex
 	made   int
 	closed bool
-	// scopes are those that are not closed; true for those that have not ended.
+	// scopes are the scopes that are not closed; true for a scope that has not ended.
 	scopes map[*Scope]bool
 	// unswept says that a scope ended while others lived, so that unmarked orphans of it may be
 	// left.

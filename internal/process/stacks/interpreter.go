@@ -45,9 +45,9 @@ func (s stack) hidden(i int) bool {
 	return outer >= maxFrames/2 && outer < s.depth-maxFrames/2
 }
 
-// steady returns the stacks on which two readings in a row agree, the main thread first. Of a
+// steady returns the stacks on which two readings in a row agree, the main thread first. For a
 // thread on which they do not agree, it returns the calls that both have. It reads the functions
-// between the two readings, so they were those called.
+// between the two readings, so these are the called functions.
 func (r *reader) steady(runtime uint64) ([]stack, error) {
 	var before, common []stack
 	var err error

@@ -14,8 +14,8 @@ type layout struct {
 	// The interpreter lock: in the runtime, or in what an interpreter points to at lock.
 	lock, holder, locked uint64
 	lockOfInterpreter    bool
-	// A thread. Its frame is behind a pointer to a C frame, which has it at cFrame. native is 0 if
-	// the thread does not have its kernel number.
+	// A thread. Its frame is behind a pointer to a C frame, at cFrame in it. native is 0 if the
+	// thread does not have its kernel number.
 	nextThread, interpreter, frame, thread, native uint64
 	cFrames                                        bool
 	cFrame                                         uint64

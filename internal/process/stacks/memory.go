@@ -65,9 +65,8 @@ func (m *memory) forget() {
 	m.slab = m.slab[:0]
 }
 
-// openMemory is a descriptor of the memory of the program that a process ran when it was
-// openMemory. It does not give access to a later program (execve(2)) or a later process with the
-// same number.
+// openMemory is a descriptor of the memory of the program that a process ran when open was called.
+// It does not give access to a later program (execve(2)) or a later process with the same number.
 type openMemory int
 
 // open opens the memory of a process. The kernel refuses processes that this one may not trace

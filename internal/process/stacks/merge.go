@@ -50,7 +50,7 @@ type Node struct {
 	// Wait is where the threads wait in the kernel. Such a node has no Frame and no Nodes.
 	Wait string `json:"wait,omitempty"`
 	// GIL are the ranks whose thread is in this innermost call and holds the interpreter lock.
-	// Moves are those whose inner calls changed too fast to be read.
+	// Moves are the ranks whose inner calls changed too fast to be read.
 	GIL   fold.Ranks `json:"gil,omitempty"`
 	Moves fold.Ranks `json:"moves,omitempty"`
 	// Nodes are the calls made from here, sorted by how few ranks made them.
@@ -105,8 +105,8 @@ const (
 	mainEntry = "MainThread"
 )
 
-// entry tells a thread from the others of its process, but not from its counterparts elsewhere:
-// thread names count up.
+// entry tells a thread from other threads of its process, but not from its counterparts in other
+// processes: thread names count up.
 func (t Thread) entry() string {
 	if t.Main {
 		return mainEntry

@@ -61,7 +61,7 @@ func (t *readerSlots) await(ctx context.Context, p Process, tell func(why error)
 	return false
 }
 
-// take takes a reader, or returns why not and what is closed when that may have changed.
+// take takes a reader, or returns why not and a channel that is closed when that may have changed.
 func (t *readerSlots) take(p Process) (change <-chan struct{}, why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -5,8 +5,8 @@
 // it stops nothing and runs nothing in the process, and opens none of its files. It finds CPython's
 // state through the symbols that the loader mapped, and its structures through what CPython 3.13
 // and 3.14 publish, or through the fixed layouts of 3.9 to 3.12. The process runs meanwhile and its
-// memory may lie, so each pointer is checked by what it leads to, each walk is repeated until two
-// in a row agree, and everything is bounded. For a thread that never stands still, it reports the
+// memory may lie. So the package checks each pointer by what it leads to, repeats each walk until
+// two in a row agree, and bounds everything. For a thread that never stands still, it reports the
 // outer frames and that it moves.
 //
 // If CPython cannot be read this way, it asks py-spy, if that is in golaunch's own PATH and the

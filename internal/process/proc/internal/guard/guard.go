@@ -1,5 +1,5 @@
-// Package guard keeps a guardian alive, the helper process that kills this process's ranks if it
-// dies.
+// Package guard keeps a guardian alive: the helper process that kills this process's ranks if this
+// process dies.
 package guard
 
 import (
@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// sendLimit is how long a message may wait for a guardian that does not read. That one is
-	// replaced.
+	// sendLimit is how long a message may wait for a guardian that does not read. Then another
+	// guardian replaces it.
 	sendLimit = 5 * time.Second
 	// sendBuffer bounds what a guardian has not read, in bytes. Linux doubles it and counts some 768
 	// for a short message: the guardian may be some 20 behind. A start on eight GPUs has 13 without
@@ -43,12 +43,13 @@ type Options struct {
 	Cgroup, Record string
 	// Since is older than all ranks.
 	Since procfs.Epoch
-	// Subreaper says that the owner adopts the orphans of its ranks. Session is the owner's session,
-	// in which they are not; it is 0 in a PID namespace that does not see the session's leader.
+	// Subreaper says that the owner adopts the orphans of its ranks. Session is the owner's
+	// session, which has none of these orphans; it is 0 in a PID namespace that does not see the
+	// session's leader.
 	Subreaper bool
 	Session   int
-	// Start calls start, which starts a guardian, and notes that this is a child of the owner. Reap
-	// reaps one that has ended.
+	// Start calls start, which starts a guardian, and notes that the guardian is a child of the
+	// owner. Reap reaps a guardian that has ended.
 	Start func(start func() (pid int, err error)) (int, error)
 	Reap  func(pid int)
 	// Warn is called when a guardian has replaced another.

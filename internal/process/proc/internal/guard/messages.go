@@ -13,9 +13,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
 )
 
-// send sends a message to the guardian, with files. A guardian that cannot take it is dead or is
-// killed here. Its successor is told everything: so the state that a message is about changes
-// first.
+// send sends a message to the guardian, with files. A guardian that cannot take the message is dead
+// or is killed here. Its successor gets the whole state, so the state must change before send.
 func (g *Guard) send(fds []int, words ...string) {
 	if g.sock < 0 {
 		return
@@ -98,8 +97,8 @@ func (g *Guard) Renew(end time.Duration) {
 	g.sendLease()
 }
 
-// sendLease counts the kills for want of memory itself: the guardian may hear of the lease only
-// when its owner has been killed.
+// sendLease counts the kills for want of memory itself: the guardian may read the lease only after
+// its owner has been killed.
 func (g *Guard) sendLease() {
 	g.send(nil, "lease", strconv.FormatInt(g.lease.Load(), 10), strconv.FormatUint(g.oom.Kills(), 10))
 }

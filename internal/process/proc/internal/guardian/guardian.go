@@ -1,7 +1,7 @@
 // Package guardian is a small helper process that kills the ranks of a process that has died.
 //
-// They share a socket, whose end tells the guardian that its owner has died. Package guard is the
-// owner's side.
+// The guardian shares a socket with this process, its owner. The end of the socket tells the
+// guardian that its owner has died. Package guard is the owner's side.
 //
 // Go initializes packages in the order of their import paths, each after its own imports. The
 // guardian begins in its init function: it starts fast and stays small because it imports no package
@@ -57,8 +57,8 @@ type guardian struct {
 	// proof proves that all are dead, and starved also that the kernel killed the owner for want of
 	// memory.
 	starved, proof []byte
-	// oom counts the kills for want of memory, and kills is its count when the owner last renewed the
-	// lease. If the owner is dead and there is a later one, that was the owner.
+	// oom counts the kills for want of memory, and kills is its count when the owner last renewed
+	// the lease. If the owner is dead and there is a later kill, the kernel killed the owner.
 	oom   *cgroup.OOMCounter
 	kills uint64
 	// home is the cgroup of all ranks, or empty, and record the path of the owner's record, or
@@ -75,8 +75,9 @@ type guardian struct {
 func newGuardian() *guardian {
 	signal.Ignore(helper.Signals()...)
 	unix.CloseOnExec(socket)
-	// It is no victim when the kernel kills for want of memory, not even with all of its cgroup
-	// (memory.oom.group). That takes CAP_SYS_RESOURCE; without it, larger processes are victims first.
+	// The kernel then does not kill the guardian for want of memory, not even with all of its
+	// cgroup (memory.oom.group). This takes CAP_SYS_RESOURCE; without it, larger processes are
+	// victims first.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
 	if err := helper.Rename(Name); err != nil {
 		fatal(err)

@@ -24,8 +24,9 @@ import (
 )
 
 // File is a record. With it the next supervisor on this machine finds what this one leaves if it is
-// killed together with its guardian. The supervisor holds a lock on it, and its children do not: a
-// record that can be locked is a dead supervisor's. The lock also keeps systemd-tmpfiles(8) away.
+// killed together with its guardian. The supervisor holds a lock on the record, and its children do
+// not: a record that can be locked belongs to a dead supervisor. The lock also keeps
+// systemd-tmpfiles(8) away.
 type File struct {
 	Path string
 	file *os.File
@@ -129,8 +130,8 @@ func (r *File) Remove() error {
 	return errors.Join(cgroup.Gone(os.Remove(r.Path)), r.file.Close())
 }
 
-// EndStale ends all that supervisors of this user have left which were killed together with their
-// guardians. It returns when none of it lives.
+// EndStale ends all processes left by supervisors of this user that were killed together with their
+// guardians. It returns when none of these processes lives.
 func EndStale(deadline time.Time) error {
 	dir, err := OpenDir()
 	if err != nil {
