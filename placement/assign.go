@@ -14,7 +14,7 @@ func (r Request) packGroups(candidates []*candidate, n int) []*candidate {
 }
 
 // assign gives each group, in the order of node ranks, a candidate with room for it. The caller
-// knows that this is possible.
+// must know that this is possible.
 func assign(groups []int, candidates []*candidate) []*candidate {
 	l := newLedger(groups, candidates, (*candidate).now)
 	for _, size := range groups {
@@ -31,8 +31,8 @@ func assign(groups []int, candidates []*candidate) []*candidate {
 	return seats
 }
 
-// keep seats the candidates that had a rank before, which come first, unless other groups would
-// then have no node.
+// keep seats the candidates that had a rank before, unless other groups would then have no node.
+// These candidates come first in the list.
 func (l *ledger) keep(groups []int, seats, candidates []*candidate) {
 	kept := l.returning(candidates)
 	shrunk := len(kept) > 0 && kept[len(kept)-1].former >= len(groups)

@@ -12,22 +12,23 @@ import (
 // candidate is a node as one request sees it.
 type candidate struct {
 	node *Node
-	// addr is the node's address; IPv4 if it is an IPv4-mapped IPv6 address.
+	// addr is the node's address. An IPv4-mapped IPv6 address becomes IPv4.
 	addr netip.Addr
-	// listed says that the order has a place for the node; only ByList may have none.
+	// listed says that the order has a place for the node. Only ByList may have no place for it.
 	listed bool
-	// place is the node's place in Order.List and, once the candidates are sorted, among them.
+	// place is the node's place in Order.List or, once the candidates are sorted, among the
+	// candidates.
 	place int
 	// levels are the node's places in the network, for ByTopology.
 	levels []string
 	// former is the node rank to keep, or newcomer.
 	former int
-	// gpus counts the free ones.
+	// gpus counts the free GPUs.
 	gpus int
 	// free and total are how many shares of the request the node has room for, now and if all its
 	// GPUs were free. A share is a bundle or, with AllGPUs, all that the node has.
 	free, total int
-	// take is how many bundles the node gets, score how good it is for one more.
+	// take is how many bundles the node gets. score says how good the node is for one more bundle.
 	take  int
 	score float64
 	// seated says that the node has its former rank again.
@@ -72,8 +73,8 @@ func (r Request) candidates(nodes []Node) ([]*candidate, error) {
 	return sorted, r.distinct(sorted)
 }
 
-// distinct refuses two nodes with one name and two machines with one address: a plan would be
-// ambiguous.
+// distinct refuses two nodes with one name and two machines with one address, because a plan would
+// be ambiguous.
 func (r Request) distinct(sorted []*candidate) error {
 	names := make(map[string]*candidate, len(sorted))
 	addrs := make(map[netip.Addr]*candidate, len(sorted))
@@ -133,7 +134,7 @@ func (r Request) room(n *Node, gpus int) int {
 	return 1
 }
 
-// whole is how many bundles the node gets of a job that asks for all of it; 0 for none.
+// whole is how many bundles the node gets of a job that asks for the whole node; 0 for none.
 func (r Request) whole(n *Node) int {
 	if text, ok := n.Labels[SlotsLabel]; ok {
 		slots, err := strconv.Atoi(text)

@@ -8,21 +8,21 @@ import (
 
 // InfeasibleError says why the nodes do not suffice for a job.
 type InfeasibleError struct {
-	// Why is the shortage as a whole: "2 of 3 nodes are there", "found 1 of 2 nodes with room for 8
-	// ranks".
+	// Why is the whole shortage in words: "2 of 3 nodes are there", "found 1 of 2 nodes with room
+	// for 8 ranks".
 	Why string
-	// Nodes are all nodes that could not take their share, by name.
+	// Nodes has all nodes that could not take their share, by name.
 	Nodes []Refusal
-	// Missing is how many more nodes the job needs before it can start; 0 when there are enough and
-	// they lack room.
+	// Missing is how many more nodes the job needs before it can start; 0 when there are enough
+	// nodes but they lack room.
 	Missing int
 	// Ever says that waiting can help: nodes are missing, or there would be room if other jobs gave
-	// up their GPUs. Ray then calls the job unavailable, and otherwise infeasible, by the same test
-	// on the nodes' total resources.
+	// up their GPUs. Ray applies the same test to the nodes' total resources. It then calls the job
+	// unavailable, and otherwise infeasible.
 	Ever bool
 }
 
-// Refusal is why one node could not take its share: "7 of 8 GPUs free, gpu5 held by pid 4411".
+// Refusal says why one node could not take its share: "7 of 8 GPUs free, gpu5 held by pid 4411".
 type Refusal struct{ Node, Why string }
 
 // shownNodes and shownGPUs bound the text of an error.
@@ -31,7 +31,7 @@ const (
 	shownGPUs  = 3
 )
 
-// Error is one line with the reasons of the first few nodes.
+// Error returns one line with the reasons of the first few nodes.
 func (e *InfeasibleError) Error() string {
 	var b strings.Builder
 	b.WriteString("cannot place the job")
@@ -75,8 +75,8 @@ func (r Request) infeasible(candidates []*candidate) *InfeasibleError {
 	return e
 }
 
-// shortage is what the candidates lack for MinNodes: the number of shares for which too few nodes
-// have room, and the same in words.
+// shortage returns what the candidates lack for MinNodes: the number of shares for which too few
+// nodes have room, and the shortage in words.
 func (r Request) shortage(candidates []*candidate) (want int, why string) {
 	switch {
 	case r.wholeGroups():

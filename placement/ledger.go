@@ -5,14 +5,15 @@ import "slices"
 // ledger decides whether groups of different sizes ("4,8,2") fit on nodes, each on a separate node.
 //
 // A node with room for 8 has room for 4. So, by Hall's theorem, all groups have a node if and only
-// if for each size there are as many nodes as groups of that size or larger. spare[i] is the
+// if, for each size, at least as many nodes as groups have that size or larger. spare[i] is the
 // surplus of nodes for sizes[i]; it is never negative.
 type ledger struct {
 	sizes []int
 	spare []int
 }
 
-// newLedger returns a ledger with all candidates and none of the groups, whose sizes it must know.
+// newLedger returns a ledger with all candidates and none of the groups. groups are only for their
+// sizes.
 func newLedger(groups []int, candidates []*candidate, room func(*candidate) int) *ledger {
 	sizes := slices.Clone(groups)
 	slices.Sort(sizes)
@@ -29,7 +30,7 @@ func newLedger(groups []int, candidates []*candidate, room func(*candidate) int)
 	return l
 }
 
-// class is the index of the largest size that fits into the room, or -1.
+// class returns the index of the largest size that fits into the room, or -1.
 func (l *ledger) class(room int) int {
 	i, exact := slices.BinarySearch(l.sizes, room)
 	if exact {
@@ -51,7 +52,8 @@ func (l *ledger) add(size int) bool {
 	return true
 }
 
-// shortSize is the largest size that has no node to spare for one more group of the given size.
+// shortSize returns the largest size that has no node to spare for one more group of the given
+// size.
 func (l *ledger) shortSize(size int) int {
 	i := l.class(size)
 	for l.spare[i] > 0 {

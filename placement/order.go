@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// compare is 0 only for nodes with the same name and address.
+// compare returns 0 only for nodes with the same name and address.
 func (o Order) compare(a, b *candidate) int {
 	primary := 0
 	switch o.By {
@@ -35,7 +35,7 @@ func compareAddr(a, b netip.Addr) int {
 	return a.Compare(b)
 }
 
-// levels returns the node's places in the network from the top down, none if it has no label.
+// levels returns the node's places in the network from the top down; nil if it has no label.
 func levels(n *Node) []string {
 	label := n.Labels[TopologyLabel]
 	if label == "" {
@@ -52,8 +52,8 @@ func compareLevels(a, b []string) int {
 	return slices.CompareFunc(a, b, natural)
 }
 
-// natural compares runs of digits as numbers of any length: n9 comes before n10. Only if names are
-// otherwise equal do n1 and n01 differ.
+// natural compares runs of digits as numbers of any length: n9 comes before n10. n1 and n01 differ
+// only if the names are otherwise equal.
 func natural(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {
@@ -84,7 +84,7 @@ func compareNumbers(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// digits is the length of the run of digits that s starts with.
+// digits returns the length of the run of digits at the start of s.
 func digits(s string) int {
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {

@@ -15,24 +15,22 @@ import "net/netip"
 // bundle_scheduling_policy.cc. The bundles of a job are alike, so the order in which Ray sorts them
 // (GPUs first) makes no difference here.
 //
-// Pack, Spread and StrictSpread do not tie bundles to nodes: the job has the sum of PerNode
-// bundles, and each goes to the node with the best score of Ray's LeastResourceScorer: the one that
-// keeps the largest share of its free GPUs, CPUs and memory. Where Ray takes any of several equal
-// nodes, Solve takes the first in Order. Nodes in Keep come before all others.
+// Pack, Spread and StrictSpread do not tie bundles to nodes. The number of bundles is the sum of
+// PerNode. Each bundle goes to the node with the best score of Ray's LeastResourceScorer: the node
+// that keeps the largest share of its free GPUs, CPUs and memory. Where Ray takes any of several
+// equal nodes, Solve takes the first in Order. Nodes in Keep come before all others.
 type Strategy string
 
 const (
-	// StrictPack puts each of the job's placement groups as a whole on a node of its own: PerNode
-	// bundles on each node. Of the nodes with room it takes the first in Order, where Ray takes the
-	// best.
+	// StrictPack puts each whole placement group of the job on a separate node: PerNode bundles on
+	// each node. Of the nodes with room it takes the first in Order; Ray takes the best.
 	StrictPack Strategy = "STRICT_PACK"
-	// Pack fills the best node, then the next best, so that all bundles are on as few nodes as it
-	// finds.
+	// Pack fills the best node, then the next best, to use few nodes.
 	Pack Strategy = "PACK"
-	// Spread puts bundles on distinct nodes while there are any, then uses the best of these nodes
+	// Spread puts bundles on distinct nodes while there are unused ones, then uses the best nodes
 	// again.
 	Spread Strategy = "SPREAD"
-	// StrictSpread puts every bundle on a node of its own, or fails.
+	// StrictSpread puts every bundle on a separate node, or fails.
 	StrictSpread Strategy = "STRICT_SPREAD"
 )
 
@@ -42,8 +40,8 @@ type GPU struct {
 	Index int
 	// UUID is the driver's name for the device, "GPU-..." or "MIG-..."; empty for a declared GPU.
 	UUID string
-	// PCI is its address as sysfs writes it, "0000:0f:00.0"; empty for a declared GPU and on other
-	// nodes.
+	// PCI is the device's address as sysfs writes it, "0000:0f:00.0"; empty for a declared GPU and
+	// on other nodes.
 	PCI string
 	// HeldBy says what uses the device, for example "pid 4411"; empty when it is free.
 	HeldBy string
@@ -55,15 +53,15 @@ type Node struct {
 	Name string
 	// Addr is the address at which other nodes reach this one.
 	Addr netip.Addr
-	// Others are further addresses from which its processes may reach other nodes. Placement
-	// ignores them.
+	// Others are further addresses from which processes of this node may reach other nodes.
+	// Placement ignores them.
 	Others []netip.Addr
 	// GPUs are in the order in which a rank sees them.
 	GPUs []GPU
-	// CPUs is the number of logical CPUs that ranks may use; 0 means unknown, and is not checked.
+	// CPUs is the number of logical CPUs that ranks may use. 0 means unknown, and is not checked.
 	// Less than 0 means none.
 	CPUs int
-	// Memory is in bytes; 0 means unknown, and is not checked. Less than 0 means none.
+	// Memory is in bytes. 0 means unknown, and is not checked. Less than 0 means none.
 	Memory int64
 	// Labels are free-form facts such as rack=r7.
 	Labels map[string]string
@@ -75,14 +73,14 @@ type Request struct {
 	// With strategies other than StrictPack they bound the number of ranks: the sum of PerNode over
 	// that many nodes, wherever the ranks then run.
 	MinNodes, MaxNodes int
-	// PerNode is the number of ranks on a node: one entry for all nodes, or MaxNodes entries in the
-	// order of node ranks ("4,8,2"); a job on n nodes uses the first n. An entry of 0 or less is an
-	// error, except that a single [AllGPUs] means all GPUs of each node, or as many ranks as its
-	// [SlotsLabel] says.
+	// PerNode is the number of ranks on a node. It has one entry for all nodes, or MaxNodes entries
+	// in the order of node ranks ("4,8,2"). A job on n nodes then uses the first n entries. An
+	// entry of 0 or less is an error, except that a single [AllGPUs] means all GPUs of each node,
+	// or as many ranks as its [SlotsLabel] says.
 	PerNode []int
 	// GPU says that each rank needs a GPU of its own. Otherwise ranks are CPU processes.
 	GPU bool
-	// CPUs and Memory (bytes) are one bundle's share; 0 asks for nothing.
+	// CPUs and Memory (in bytes) are one bundle's share. 0 asks for nothing.
 	CPUs   int
 	Memory int64
 	// Strategy is StrictPack when empty.
@@ -90,16 +88,16 @@ type Request struct {
 	// Order sorts the groups; by address when it is the zero Order.
 	Order Order
 	// Keep has the node ranks that nodes had before, by node name. Such nodes are preferred and
-	// keep their rank, and new nodes take the ranks of lost ones. Only when the job shrinks below a
-	// kept rank do the kept nodes close up, in their old order.
+	// keep their rank, and new nodes take the ranks of lost ones. If the job shrinks below a kept
+	// rank, the kept nodes get new ranks without gaps, in their old order.
 	Keep map[string]int
 	// SharedAddr lets any nodes share an address; otherwise only nodes of the [SameMachine] may.
 	SharedAddr bool
 }
 
 // AllGPUs as the only entry of Request.PerNode asks for every GPU of each node, all of which must
-// be free. For nodes with a [SlotsLabel], and for CPU ranks, it asks for as many ranks as that
-// label says. Pack and Spread then do what StrictPack does; with StrictSpread it is an error.
+// be free. For nodes with a [SlotsLabel], and for CPU ranks, it asks for as many ranks as the label
+// says. Pack and Spread then do what StrictPack does; with StrictSpread it is an error.
 const AllGPUs = -1
 
 // The values of Order.By.
@@ -110,13 +108,13 @@ const (
 	ByTopology = "topology"
 )
 
-// TopologyLabel is the label that ByTopology sorts by: the names of the network's switches or
-// blocks from the top down, then the node's own, separated by dots: "s0.s4.n12". That is
-// SLURM_TOPOLOGY_ADDR of srun(1), which is the node's name alone if Slurm has no topology.
+// TopologyLabel is the label by which ByTopology sorts. It has the names of the network's switches
+// or blocks from the top down, then the node's own, separated by dots: "s0.s4.n12". This is
+// SLURM_TOPOLOGY_ADDR of srun(1), which is just the node's name if Slurm has no topology.
 const TopologyLabel = "topology"
 
-// SlotsLabel is the label of a node that says itself how many ranks, from 1 to 65535, it runs of a
-// job that asks for AllGPUs.
+// SlotsLabel is the label with which a node sets how many ranks, from 1 to 65535, it runs of a job
+// that asks for AllGPUs.
 const SlotsLabel = "slots"
 
 // RoleLabel is the label of a node whose ranks have a role of their own (torch's ROLE_NAME).
@@ -132,7 +130,7 @@ func SameMachine(a, b Node) bool {
 	return machine != "" && machine == b.Labels[MachineLabel]
 }
 
-// UnfitLabel is the label of a node that gets no ranks; its value says why.
+// UnfitLabel is the label of a node that gets no ranks. Its value says why.
 const UnfitLabel = "unfit"
 
 // Order sorts placement groups into node ranks.
@@ -140,10 +138,10 @@ type Order struct {
 	// By is ByIP (numeric: 10.0.0.9 before 10.0.0.10, IPv4 before IPv6, then by name; the default),
 	// ByName (digits compare as numbers: n9 before n10), ByList or ByTopology.
 	//
-	// ByTopology compares [TopologyLabel] level by level from the top, and each level like a name,
-	// so that the nodes below a switch are neighbours at every level. The meaning of a level does
-	// not matter: dots in a node's name only add levels, and a level such as "s[0-1]" is a name
-	// like others. Nodes without the label come last; equal nodes are sorted by IP.
+	// ByTopology compares [TopologyLabel] level by level from the top, and each level like a name.
+	// So the nodes below a switch are neighbours at every level. The meaning of a level does not
+	// matter: dots in a node's name only add levels, and a level such as "s[0-1]" is a name like
+	// others. Nodes without the label come last; equal nodes are sorted by IP.
 	By string `json:"by"`
 	// List has the node names in the wanted order when By is ByList. Other nodes are not used.
 	List []string `json:"list"`
@@ -151,7 +149,8 @@ type Order struct {
 
 // Bundle is the resources of one rank.
 type Bundle struct {
-	// Rank is global, LocalRank counts on the node; Rank-LocalRank is constant on a node.
+	// Rank counts in the job and LocalRank on the node. Rank-LocalRank is the same for all ranks of
+	// a node.
 	Rank, LocalRank int
 	// GPU is nil for a CPU rank.
 	GPU *GPU `snapshot:"value"`
@@ -166,7 +165,7 @@ type Group struct {
 }
 
 // Plan says where all ranks of a job run. Groups are in the order of node ranks, and the first node
-// is the master. A plan shares GPUs and Labels with the nodes that it was made from.
+// is the master. A plan shares GPUs and Labels with the nodes from which it was made.
 type Plan struct {
 	Groups []Group
 }
@@ -180,7 +179,7 @@ func (p Plan) WorldSize() int {
 	return n
 }
 
-// Master is the address of the node that has rank 0; the zero Addr for an empty plan.
+// Master returns the address of the node that has rank 0; the zero Addr for an empty plan.
 func (p Plan) Master() netip.Addr {
 	if len(p.Groups) == 0 {
 		return netip.Addr{}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// refusal is why the node has no room for the wanted shares.
+// refusal says why the node has no room for the wanted shares.
 func (r Request) refusal(c *candidate, want int) string {
 	if !c.listed {
 		return "not in the order's list"
@@ -69,7 +69,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// bytes has an amount of memory in a unit that leaves few digits: "1.5 GiB".
+// bytes formats an amount of memory in a unit that leaves few digits: "1.5 GiB".
 func bytes(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	amount := float64(n)

@@ -2,7 +2,7 @@ package placement
 
 func (r Request) allGPUs() bool { return len(r.PerNode) == 1 && r.PerNode[0] == AllGPUs }
 
-// wholeGroups says that groups of given sizes go to nodes of their own, rather than bundles to any
+// wholeGroups reports whether whole groups go to separate nodes, rather than single bundles to any
 // nodes.
 func (r Request) wholeGroups() bool {
 	return r.Strategy == "" || r.Strategy == StrictPack || r.allGPUs()
@@ -19,7 +19,7 @@ func (r Request) entry(i int) int {
 	return r.PerNode[i]
 }
 
-// entries are the shares of the first n node ranks.
+// entries returns the number of shares of each of the first n node ranks.
 func (r Request) entries(n int) []int {
 	list := make([]int, n)
 	for i := range list {
@@ -28,7 +28,7 @@ func (r Request) entries(n int) []int {
 	return list
 }
 
-// bundles is the number of ranks of a job of n nodes.
+// bundles is the number of ranks of a job on n nodes.
 func (r Request) bundles(n int) int {
 	sum := 0
 	for i := range n {
@@ -37,7 +37,7 @@ func (r Request) bundles(n int) int {
 	return sum
 }
 
-// leastNodes is how many nodes must be there at least.
+// leastNodes is how many nodes, at least, must be there.
 func (r Request) leastNodes() int {
 	if r.Strategy == StrictSpread {
 		return r.bundles(r.MinNodes)

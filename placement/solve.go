@@ -5,10 +5,10 @@ import "slices"
 // Solve places the job on the nodes. The order of nodes does not matter, and nodes is not changed.
 // A GPU that the job itself held in an earlier attempt counts as held unless its HeldBy is empty.
 //
-// With StrictPack, each node rank in turn takes the first node, by Keep and then by Order, that has
-// room for its entry of PerNode and leaves nodes for the entries of the later ranks. So there is a
-// plan whenever any assignment works. The other strategies first choose nodes as [Strategy] says;
-// these then get their ranks by Keep and Order in the same way.
+// With StrictPack, each node rank in turn takes the first suitable node, by Keep and then by Order.
+// A suitable node has room for the rank's entry of PerNode and leaves nodes for the entries of the
+// later ranks. So there is a plan whenever any assignment works. The other strategies first choose
+// nodes as [Strategy] says. These nodes then get their ranks by Keep and Order in the same way.
 //
 // It takes O(n log n + n k) time for n nodes and k different entries in PerNode, and O(log n) for
 // each bundle when Spread uses nodes again.
@@ -33,7 +33,7 @@ func Solve(r Request, nodes []Node) (Plan, error) {
 	return r.plan(r.placeBundles(candidates, r.bundles(n))), nil
 }
 
-// fit is the largest number of nodes, up to MaxNodes, for which the candidates have room.
+// fit returns the largest number of nodes, up to MaxNodes, for which the candidates have room.
 func (r Request) fit(candidates []*candidate, room func(*candidate) int) int {
 	if r.wholeGroups() {
 		want := r.entries(min(r.MaxNodes, len(candidates)))

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// usable is how many of the bundles that fit a node the strategy lets it have.
+// usable is how many bundles the strategy allows on a node with that room.
 func (r Request) usable(room int) int {
 	if r.Strategy == StrictSpread {
 		return min(room, 1)
@@ -41,9 +41,9 @@ func (r Request) byScore(candidates []*candidate) []*candidate {
 	return best
 }
 
-// score is that of Ray's LeastResourceScorer (scorer.cc): the share of the node's free resources
-// that a bundle would leave, summed over the resources that it asks for. An unknown amount adds
-// nothing.
+// score is the score of Ray's LeastResourceScorer (scorer.cc): the share of the node's free
+// resources that a bundle would leave, summed over the resources that the bundle needs. An unknown
+// amount adds nothing.
 func (r Request) score(c *candidate) float64 {
 	left := func(ask, have float64) float64 {
 		have -= float64(c.take) * ask
@@ -67,8 +67,8 @@ func pack(best []*candidate, bundles int) {
 	}
 }
 
-// spread puts a bundle on each node that has room, and then each further one on the node that is
-// best by then.
+// spread puts a bundle on each node that has room, and then each further bundle on the node that is
+// best at that point.
 func (r Request) spread(best []*candidate, bundles int) {
 	var again reuse
 	for _, c := range best {
@@ -89,15 +89,15 @@ func (r Request) spread(best []*candidate, bundles int) {
 	}
 }
 
-// grow puts one more bundle on the node and reports whether another one would fit.
+// grow puts one more bundle on the node and reports whether another bundle would fit.
 func (r Request) grow(c *candidate) bool {
 	c.take++
 	c.score = r.score(c)
 	return c.take < c.free
 }
 
-// reuse is a heap of nodes that already have bundles, the best first, and among equals the one with
-// the fewest.
+// reuse is a heap of nodes that already have bundles. The best node comes first; among equals, the
+// node with the fewest bundles.
 type reuse []*candidate
 
 func (h reuse) Len() int      { return len(h) }

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// maxNodes and maxPerNode keep sums of ranks far from overflow and plans small enough for memory.
+// maxNodes and maxPerNode prevent overflow in sums of ranks, and keep plans small enough for
+// memory.
 const (
 	maxNodes   = 1 << 20
 	maxPerNode = 1<<16 - 1

@@ -18,12 +18,12 @@ import (
 
 const (
 	// retryMin and retryMax are the shortest and the longest pause between attempts to reach a
-	// controller: no event tells that a node's agent is back, or that golaunch is about to end a
+	// controller. No event says that a node's agent is back, or that golaunch is about to end a
 	// worker that the controller refuses.
 	retryMin = 50 * time.Millisecond
 	retryMax = time.Second
-	// maxCopied is the size up to which an answer is maxCopied, so that the next call need not wait
-	// until the controller has it.
+	// maxCopied is the size up to which an answer is copied, so that the next call need not wait
+	// until the controller has the answer.
 	maxCopied = 1 << 20
 )
 
@@ -61,8 +61,8 @@ func (at route) connect() (net.Conn, error) {
 	return conn, nil
 }
 
-// reconnect connects again after a pause, and returns a longer one. golaunch ends a worker whose
-// controller does not come back.
+// reconnect connects again after a pause, and returns a longer pause. golaunch ends a worker whose
+// controller does not return.
 func (at route) reconnect(ctx context.Context, pause time.Duration) (net.Conn, time.Duration, error) {
 	for {
 		select {
@@ -118,8 +118,9 @@ func (w *server) serve(ctx context.Context, at route, conn net.Conn) (err error)
 	}
 }
 
-// converse handles one connection. heard says that the controller spoke. over says that no other
-// connection follows: the controller is done with this worker, or they speak different protocols.
+// converse handles one connection. heard says that the controller sent a frame. over says that no
+// other connection follows, because the controller is done with this worker, or the two use
+// different protocols.
 func (w *server) converse(ctx context.Context, at route, conn net.Conn) (heard, over bool, err error) {
 	defer w.drop(conn)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -157,7 +158,7 @@ func (w *server) greet(at route, conn net.Conn) error {
 
 // drop ends a connection. Later frames wait for the next one.
 func (w *server) drop(conn net.Conn) {
-	conn.Close() // it also ends a write
+	conn.Close() // Close also ends a write
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.conn = nil
@@ -196,7 +197,7 @@ func (w *server) receive(conn net.Conn, f rpcframe.Frame) (over bool, err error)
 	return false, nil
 }
 
-// sendTurnHandlers answers which of "offload" and "onload" exist.
+// sendTurnHandlers tells the controller which of "offload" and "onload" exist.
 func (w *server) sendTurnHandlers(f rpcframe.Frame) error {
 	var making rpcframe.Making
 	if err := json.Unmarshal(f.Body, &making); err != nil {
@@ -210,7 +211,7 @@ func (w *server) sendTurnHandlers(f rpcframe.Frame) error {
 	return nil
 }
 
-// resume learns how many frames the controller received, and sends the others again.
+// resume takes how many frames the controller received, and sends the others again.
 func (w *server) resume(conn net.Conn, received uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -246,7 +247,7 @@ func (w *server) send(f rpcframe.Frame) {
 }
 
 // write writes to the connection, if there is one. A frame that is not written completely is sent
-// again on the next one. The caller holds mu.
+// again on the next connection. The caller holds mu.
 func (w *server) write(f rpcframe.Frame) {
 	if w.conn != nil && rpcframe.Write(w.conn, f) != nil {
 		w.conn.Close() // the reading goroutine notices

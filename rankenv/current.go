@@ -22,19 +22,20 @@ type Info struct {
 	NodeRank, Nodes           int
 	MasterAddr                string
 	MasterPort                int
-	// StoreHosted says that the launcher serves torch's store there; otherwise rank 0 must.
+	// StoreHosted says that the launcher serves torch's store there. Otherwise rank 0 must serve
+	// it.
 	StoreHosted          bool
 	Attempt, MaxRestarts int
 	ErrorFile            string
 	// NoticeFile appears when the rank will be stopped; see docs/failures.md.
 	NoticeFile string
-	// HeartbeatFile takes the steps of [Info.Beat].
+	// HeartbeatFile is where [Info.Beat] writes steps.
 	HeartbeatFile string
-	// Ports are those on which programs of this node may listen for other nodes, FIRST:LAST; empty
-	// means any.
+	// Ports are the ports on which programs of this node may listen for other nodes, FIRST:LAST;
+	// empty means any.
 	Ports string
-	// NodeName and GPUUUID are empty under torchrun, and GPUUUID also for a rank without a GPU of
-	// its own.
+	// NodeName and GPUUUID are empty under torchrun. GPUUUID is also empty for a rank without a GPU
+	// of its own.
 	NodeName, GPUUUID string
 }
 
@@ -80,8 +81,8 @@ func (i Info) Master() string { return net.JoinHostPort(i.MasterAddr, strconv.It
 
 // ReportError stores err and the stack of the calling goroutine for the launcher, as the cause if
 // the rank ends with a non-zero code. It writes to TORCHELASTIC_ERROR_FILE, as torch's @record does
-// (torch/distributed/elastic/multiprocessing/errors/error_handler.py), or does nothing if that is
-// not set. A later report replaces an earlier one.
+// (torch/distributed/elastic/multiprocessing/errors/error_handler.py). It does nothing if that
+// variable is not set. A later report replaces an earlier one.
 func (i Info) ReportError(err error) error {
 	if i.ErrorFile == "" {
 		return nil
@@ -108,9 +109,9 @@ func (i Info) ReportError(err error) error {
 	return nil
 }
 
-// Beat says that this rank has finished a step, from 0 on, out of a total, or 0 if that is unknown.
-// A rank that called it once must go on calling it, at least every --hang-timeout, or its attempt
-// fails. Without a launcher it does nothing.
+// Beat reports that this rank has finished a step, counted from 0. total is the number of steps, 0
+// if unknown. Once a rank has called Beat, it must call Beat at least every --hang-timeout, or its
+// attempt fails. Without a launcher, Beat does nothing.
 func (i Info) Beat(step, total int64) error {
 	if i.HeartbeatFile == "" {
 		return nil
@@ -123,7 +124,7 @@ func (i Info) Beat(step, total int64) error {
 
 const maxInt32 = 1<<31 - 1
 
-// below is the largest position among n. If n itself could not be read, positions are not limited.
+// below returns the largest position among n. If n could not be read, positions have no limit.
 func below(n int) int {
 	if n == 0 {
 		return maxInt32

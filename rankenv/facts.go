@@ -13,12 +13,13 @@ import (
 type Visibility string
 
 const (
-	// SeeJob shows every rank all of the job's GPUs on its node; its own is cuda:LOCAL_RANK. CUDA
-	// shows a process at most one MIG device, so ranks on MIG devices need [SeeOwn].
+	// SeeJob shows every rank all of the job's GPUs on its node. The rank's own GPU is
+	// cuda:LOCAL_RANK. CUDA shows a process at most one MIG device, so ranks on MIG devices need
+	// [SeeOwn].
 	SeeJob Visibility = "job"
-	// SeeOwn shows a rank only its own GPU, as cuda:0, and sets LOCAL_RANK=0, for CPU ranks too, as
-	// torchrun --virtual-local-rank does: torch.cuda.set_device(LOCAL_RANK) would fail with any
-	// other.
+	// SeeOwn shows a rank only its own GPU, as cuda:0, and sets LOCAL_RANK=0, because
+	// torch.cuda.set_device(LOCAL_RANK) would fail with another value. As with torchrun
+	// --virtual-local-rank, LOCAL_RANK is 0 for CPU ranks too.
 	SeeOwn Visibility = "own"
 )
 
@@ -31,61 +32,62 @@ type Facts struct {
 	WorldSize, LocalWorldSize int
 	NodeRank, Nodes           int
 	NodeName                  string
-	// ReplicaGroups is the number of replica groups, 0 for none. The rank is one of ReplicaGroup, which
-	// it knows as the whole job: all other numbers count in the group. Lighthouse is the URL of
-	// torchft's lighthouse for the group.
+	// ReplicaGroups is the number of replica groups, 0 for none. ReplicaGroup is the rank's group.
+	// For the rank, this group is the whole job: all other numbers count in the group. Lighthouse
+	// is the URL of torchft's lighthouse for the group.
 	ReplicaGroups, ReplicaGroup int
 	Lighthouse                  string
-	// RankMonitor and FTLauncher are sockets, of the rank's monitor and of its node's launcher, for
-	// NVIDIA's resiliency extension; empty for none.
+	// RankMonitor and FTLauncher are sockets for NVIDIA's resiliency extension: of the rank's
+	// monitor and of its node's launcher; empty for none.
 	RankMonitor, FTLauncher string
 	// HyperPod is the socket of HyperPod's elastic agent; empty for none.
 	HyperPod string
-	// MasterAddr is where rank 0 runs: an address, IPv6 without brackets, or a host name.
+	// MasterAddr is where rank 0 runs: a host name or an address, without brackets for IPv6.
 	MasterAddr string
 	MasterPort int
-	// StoreHosted says that golaunch serves torch's TCPStore at MasterAddr:MasterPort; otherwise
-	// rank 0 does.
+	// StoreHosted says that golaunch serves torch's TCPStore at MasterAddr:MasterPort. Otherwise
+	// rank 0 serves it.
 	StoreHosted bool
 	// Proxied says that nodes other than rank 0's have a proxy of the TCPStore at
-	// ProxyAddr:ProxyPort, which are empty where there is none.
+	// ProxyAddr:ProxyPort. These two are empty on a node without a proxy.
 	Proxied   bool
 	ProxyAddr string
 	ProxyPort int
-	// Attempt counts starts from 0 and is the same on every node, unlike torchrun's, which counts
+	// Attempt counts starts from 0 and is the same on every node. torchrun's count, in contrast, is
 	// per agent.
 	Attempt, MaxRestarts int
 	// Role is "default" when empty, as under torchrun. RoleSize is the number of the job's ranks
-	// with that role, and RoleRank the position among them; 0 and 0 if all have it.
+	// with that role, and RoleRank the rank's position among them. Both are 0 if all ranks have the
+	// role.
 	Role               string
 	RoleSize, RoleRank int
-	// GPUs are those of the job on this node, in the order of local ranks, and GPU is the rank's
-	// own; nil for a CPU rank. Index counts the machine's GPUs, even if an inherited
-	// CUDA_VISIBLE_DEVICES shows golaunch only some.
+	// GPUs are the job's GPUs on this node, in the order of local ranks. GPU is the rank's own; nil
+	// for a CPU rank. Index counts the machine's GPUs, even if an inherited CUDA_VISIBLE_DEVICES
+	// shows golaunch only some.
 	GPUs []placement.GPU
 	GPU  *placement.GPU
 	// Visibility is SeeJob when empty.
 	Visibility Visibility
-	// CPUs are those that the rank is bound to, as the kernel lists them ("0-23,96-119"), and Bound
-	// says why; empty if it is not bound. Cores is how many of them are its own; 0 if it shares
-	// them.
+	// CPUs are the CPUs to which the rank is bound, as the kernel lists them ("0-23,96-119"), and
+	// Bound says why; both are empty if it is not bound. Cores is how many of them are the rank's
+	// own; 0 if it shares them.
 	CPUs, Bound string
 	Cores       int
 	// ErrorFile is where torch's @record and [Info.ReportError] store the error that ended the
 	// rank; empty for none.
 	ErrorFile string
-	// NoticeFile is where the rank learns that it will be stopped, and how it says that it is
-	// ready; empty for none.
+	// NoticeFile is the file that tells the rank that it will be stopped, and with which the rank
+	// says that it is ready; empty for none.
 	NoticeFile string
 	// HeartbeatFile is where the rank may report its progress; empty for none.
 	HeartbeatFile string
-	// RASAddr is where NCCL's RAS service of the rank listens; NCCL's own choice when empty.
+	// RASAddr is where NCCL's RAS service of the rank listens. NCCL chooses when it is empty.
 	RASAddr string
-	// Ports are those on which programs of this node may listen for other nodes, FIRST:LAST; empty
-	// means any.
+	// Ports are the ports on which programs of this node may listen for other nodes, FIRST:LAST;
+	// empty means any.
 	Ports string
-	// Endpoint is a socket by which a controller on another machine reaches the rank; empty for
-	// none.
+	// Endpoint is a socket through which a controller on another machine reaches the rank; empty
+	// for none.
 	Endpoint string
 }
 
@@ -138,7 +140,7 @@ func (f Facts) torch() []Var {
 	}
 }
 
-// torchft is empty for a rank of no replica group.
+// torchft returns the variables for torchft; none for a rank of no replica group.
 func (f Facts) torchft() []Var {
 	if f.ReplicaGroups == 0 {
 		return nil
@@ -162,7 +164,7 @@ func (f Facts) InProcess() map[string]string {
 	return env
 }
 
-// recovery is empty for a rank without a monitor and without HyperPod's socket.
+// recovery returns no variables for a rank without a monitor and without HyperPod's socket.
 func (f Facts) recovery() []Var {
 	switch {
 	case f.HyperPod != "":
@@ -213,7 +215,8 @@ func (f Facts) golaunch() []Var {
 	return vars
 }
 
-// cuda is empty for a CPU rank, which then sees what golaunch sees, as under torchrun.
+// cuda returns no variables for a CPU rank, which then sees the GPUs that golaunch sees, as under
+// torchrun.
 func (f Facts) cuda() []Var {
 	if f.GPU == nil {
 		return nil
@@ -241,8 +244,9 @@ func deviceList(gpus []placement.GPU) string {
 	return strings.Join(names, ",")
 }
 
-// Expiration tells programs that save before their nodes are taken when that is; why says who takes
-// them. verl reads this variable, which Amazon sets for capacity blocks, in Unix seconds.
+// Expiration returns the variable that tells programs when their nodes will be taken, so that they
+// save before. why says who takes the nodes. Amazon sets this variable for capacity blocks, in Unix
+// seconds, and verl reads it.
 func Expiration(at time.Time, why string) Var {
 	return Var{"SAGEMAKER_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP", strconv.FormatInt(at.Unix(), 10), Default, why + "; verl saves before that"}
 }

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Layers is what the environment of a node's ranks is made of, besides the facts about each rank.
+// Layers are the sources of the environment of a node's ranks, besides the facts about each rank.
 type Layers struct {
-	// User has the --env settings, as [ParseEnv] returns them. The last of a name wins.
+	// User has the --env settings, as [ParseEnv] returns them. The last setting of a name wins.
 	User []Var
 	// Inherited is an environment as [os.Environ] returns it.
 	Inherited []string
 	// KeepEnv keeps inherited variables of other launchers (--keep-env). Facts about the rank still
-	// win, and golaunch's token is still removed.
+	// take precedence, and golaunch's token is still removed.
 	KeepEnv bool
 }
 
@@ -30,7 +30,8 @@ type Base struct {
 type Env struct {
 	// Vars are set. They are sorted by name, without duplicates.
 	Vars []Var
-	// Dropped lost to a variable in Vars, or were removed; Reason says which.
+	// Dropped are the variables that lost to a variable in Vars, or were removed. Reason says
+	// which.
 	Dropped []Var
 }
 
@@ -86,7 +87,7 @@ func (b *Base) inherit(pair string, keep bool) {
 	b.dropped = append(b.dropped, v)
 }
 
-// Environ is the environment of one rank, for [os/exec.Cmd.Env], without duplicates.
+// Environ returns the environment of one rank, for [os/exec.Cmd.Env], without duplicates.
 func (b *Base) Environ(f Facts) []string {
 	vars := Vars(f)
 	out := make([]string, len(b.pairs), len(b.pairs)+len(vars))
@@ -101,8 +102,8 @@ func (b *Base) Environ(f Facts) []string {
 	return out
 }
 
-// Explain is the environment of [Base.Environ] with the source and the reason of each variable, and
-// what was dropped.
+// Explain returns the environment of [Base.Environ], with the source and the reason of each
+// variable, and the dropped variables.
 func (b *Base) Explain(f Facts) Env {
 	e := Env{Vars: slices.Clone(b.vars), Dropped: slices.Clone(b.dropped)}
 	for _, v := range Vars(f) {

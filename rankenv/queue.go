@@ -11,11 +11,12 @@ import (
 // queue has the calls of a worker whose answers are wanted.
 type queue struct {
 	mu sync.Mutex
-	// waiting are the calls that have not started, in order. more says that there may be one.
+	// waiting are the calls that have not started, in order. more gets a message when there may be
+	// one.
 	waiting []rpcframe.Frame
 	more    chan struct{}
-	// running is the current call, and end cancels it; nil if its answer is not wanted, or no call
-	// runs.
+	// running is the current call, and end cancels it. end is nil if the answer is not wanted, or
+	// no call runs.
 	running uint64
 	end     func()
 }
@@ -37,7 +38,7 @@ func (q *queue) put(f rpcframe.Frame) bool {
 	return true
 }
 
-// cancel drops a call whose answer is not wanted any more.
+// cancel drops a call whose answer is no longer wanted.
 func (q *queue) cancel(call uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -49,7 +50,7 @@ func (q *queue) cancel(call uint64) {
 	q.waiting = slices.DeleteFunc(q.waiting, func(f rpcframe.Frame) bool { return f.Call == call })
 }
 
-// take waits for the next call, which end cancels.
+// take waits for the next call. end cancels that call.
 func (q *queue) take(ctx context.Context, end func()) (f rpcframe.Frame, is bool) {
 	for ctx.Err() == nil { // an ending worker answers no calls
 		q.mu.Lock()

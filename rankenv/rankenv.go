@@ -1,8 +1,8 @@
 // Package rankenv turns the facts about one rank into the environment of its process, and back.
 //
-// The launcher uses [Vars], which returns torchrun's variables with torchrun's values and
-// golaunch's own, and [Merge], which combines them with what the user set, inherited and chose as a
-// preset. Every variable has its source and reason.
+// The launcher uses [Vars] and [Merge]. Vars returns torchrun's variables with torchrun's values,
+// and golaunch's own. Merge combines them with the variables that the user set, inherited and chose
+// as a preset. Every variable has its source and reason.
 //
 // Trainers in Go use [Current]:
 //
@@ -15,12 +15,12 @@
 // It reads only torchrun's names, so the same trainer also runs under torchrun.
 package rankenv
 
-// Var is an environment variable with who set it and why.
+// Var is an environment variable with its source and reason.
 type Var struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"`
 	Source Source `json:"source"`
-	// Reason is why it has this value; in [Env.Dropped], why it is not set.
+	// Reason is why the variable has this value or, in [Env.Dropped], why it is not set.
 	Reason string `json:"reason"`
 }
 
@@ -29,10 +29,10 @@ type Var struct {
 type Source string
 
 const (
-	// User is an explicit --env NAME=value. It beats everything.
+	// User is an explicit --env NAME=value. It takes precedence over everything.
 	User Source = "user"
-	// Torch is a fact about the rank under torchrun's name. It beats an inherited variable: an
-	// existing RANK is about another process.
+	// Torch is a fact about the rank under torchrun's name. It takes precedence over an inherited
+	// variable, because an existing RANK is about another process.
 	Torch Source = "torch"
 	// Golaunch is a fact about the rank for which torchrun has no name.
 	Golaunch Source = "golaunch"

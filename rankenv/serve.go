@@ -9,17 +9,17 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/rpcframe"
 )
 
-// Handler answers a call of a controller. ctx ends when the answer is not wanted any more.
+// Handler answers a call of a controller. ctx ends when the answer is no longer wanted.
 type Handler func(ctx context.Context, in []byte) (out []byte, err error)
 
 // ErrNoController means that no controller started this process.
 var ErrNoController = errors.New("not a worker of a group: neither GOLAUNCH_CONTROLLER nor GOLAUNCH_ENDPOINT is set; package launcher/group starts one")
 
 // Serve makes this rank a worker of its group. It answers calls by name, one after another in
-// order, until its controller is done with it, and then returns nil. A broken connection is made
-// again without losing calls. A handler that panics has failed, and the rank goes on. If groups
-// take turns on the same GPUs, the handlers "offload" and "onload" are called without input, if
-// they exist.
+// order, and returns nil when its controller is done with it. A broken connection is replaced
+// without losing calls. If a handler panics, its call fails, and the rank continues. If groups take
+// turns on the same GPUs, the handlers "offload" and "onload" are called without input, if they
+// exist.
 func (i Info) Serve(ctx context.Context, handlers map[string]Handler) error {
 	route, conn, err := reachController()
 	if err != nil {
