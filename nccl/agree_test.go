@@ -98,7 +98,8 @@ func TestOneNodeWithoutTheFabric(t *testing.T) {
 	}
 }
 
-// TestTheOldestVersionDecides: what old software needs on one node is no harm to newer.
+// TestTheOldestVersionDecides checks that settings for old software on one node do not harm newer
+// software.
 func TestTheOldestVersionDecides(t *testing.T) {
 	older, newer, unknown := nccl.Facts{Fabric: nccl.EFA, Devices: []string{"rdmap1s0"}}, nccl.Facts{Fabric: nccl.EFA}, nccl.Facts{Fabric: nccl.EFA}
 	older.Versions = nccl.Versions{Libfabric: "1.17.1", Plugin: "1.6.0-aws", Kernel: "6.1.0", Machine: "p4de.24xlarge"}

@@ -72,7 +72,7 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-// TestVisibleIsNotUsable is a container that sees the node's devices in /sys and has no device
+// TestVisibleIsNotUsable has a container that sees the node's devices in /sys and has no device
 // files.
 func TestVisibleIsNotUsable(t *testing.T) {
 	asked := map[string]bool{}

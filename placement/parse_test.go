@@ -54,7 +54,7 @@ func TestParseStrategy(t *testing.T) {
 	}
 }
 
-// What is read can be written and read again, and is a sound request.
+// The result of reading can be written and read again, and is a valid request.
 func FuzzParsePerNode(f *testing.F) {
 	for _, s := range []string{"8", "auto", "4,8,2", "", ",", "-1", "65536", " 1 , 2"} {
 		f.Add(s)

@@ -13,9 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// twin solves the same problem in the dumbest way that is right: it tries everything, and looks at
-// all nodes for each bundle. It returns the nodes by node rank and the number of ranks on each, or
-// nil.
+// twin solves the same problem in the simplest correct way: it tries everything, and looks at all
+// nodes for each bundle. It returns the nodes by node rank and the number of ranks on each, or nil.
 func twin(r Request, nodes []Node) ([]string, map[string]int) {
 	nodes = preferred(r, nodes)
 	for n := r.MaxNodes; n >= r.MinNodes; n-- {
@@ -106,7 +105,7 @@ func twinFree(n Node) []GPU {
 	return slices.DeleteFunc(slices.Clone(n.GPUs), func(g GPU) bool { return g.HeldBy != "" })
 }
 
-// twinFits says whether the node has room for so many ranks.
+// twinFits reports whether the node has room for that many ranks.
 func twinFits(r Request, n Node, ranks int) bool {
 	if r.Order.By == ByList && !slices.Contains(r.Order.List, n.Name) {
 		return false
@@ -119,8 +118,8 @@ func twinFits(r Request, n Node, ranks int) bool {
 	return (!r.GPU || ranks <= len(twinFree(n))) && (r.CPUs == 0 || n.CPUs == 0 || ranks*r.CPUs <= n.CPUs)
 }
 
-// preferred sorts the nodes: kept nodes by rank, others by order. Names and addresses are of one
-// digit, so text will do.
+// preferred sorts the nodes: kept nodes by rank, others by order. Names and addresses have one
+// digit, so they are compared as text.
 func preferred(r Request, nodes []Node) []Node {
 	key := func(n Node) string {
 		kept := 9
@@ -142,8 +141,8 @@ func preferred(r Request, nodes []Node) []Node {
 	return nodes
 }
 
-// twinSeats finds a node for each group. Kept nodes are tried at their ranks one after the other,
-// each for good if the rest can then be seated somehow; what remains is the first solution in the
+// twinSeats finds a node for each group. Kept nodes are tried at their ranks one after the other.
+// Each stays if the rest can then be seated somehow. The other groups get the first solution in the
 // order of preference.
 func twinSeats(r Request, nodes []Node, want []int) []string {
 	seats := make([]string, len(want))
@@ -270,7 +269,7 @@ func TestSolveIsLikeTwin(t *testing.T) {
 	})
 }
 
-// checkReasons holds an InfeasibleError against the nodes as they would be if they were free.
+// checkReasons compares an InfeasibleError with the nodes as if they were free.
 func checkReasons(t *rapid.T, r Request, nodes []Node, err error) {
 	var e *InfeasibleError
 	if !errors.As(err, &e) {
@@ -291,7 +290,7 @@ func checkReasons(t *rapid.T, r Request, nodes []Node, err error) {
 	}
 }
 
-// checkPlan holds a plan against what every plan must be.
+// checkPlan checks the rules for every plan.
 func checkPlan(t *rapid.T, r Request, p Plan) {
 	rank := 0
 	used := map[string]bool{}

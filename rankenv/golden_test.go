@@ -105,7 +105,8 @@ func load(t *testing.T, path string) map[string]string {
 	return env
 }
 
-// asMap fails the test when a name comes twice: programs differ in which of the two they take.
+// asMap fails the test when a name occurs twice, because programs differ in which of the two they
+// use.
 func asMap(t rapid.TB, environ []string) map[string]string {
 	t.Helper()
 	env := map[string]string{}

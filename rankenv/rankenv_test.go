@@ -93,7 +93,7 @@ func TestVars(t *testing.T) {
 	}
 }
 
-// check takes what must be in an environment, "NAME=value", and what must not, "-NAME".
+// check checks that an environment has each "NAME=value", and does not have NAME for each "-NAME".
 func check(t *testing.T, environ []string, want string) {
 	t.Helper()
 	env := asMap(t, environ)
@@ -212,7 +212,7 @@ func TestExplainNamesTheSource(t *testing.T) {
 	}
 }
 
-// TestExplainIsEnviron holds for any layers: what people read is what the process gets.
+// TestExplainIsEnviron checks, for any layers, that what people read is what the process gets.
 func TestExplainIsEnviron(t *testing.T) {
 	names := rapid.SampledFrom([]string{"A", "B", "RANK", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PMI_RANK", "PYTHONUNBUFFERED"})
 	rapid.Check(t, func(t *rapid.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/rpcframe"
 )
 
-// TestAHandlerThatPanics has failed, with its stack.
+// TestAHandlerThatPanics checks that the call has failed, with the stack of the handler.
 func TestAHandlerThatPanics(t *testing.T) {
 	w := &server{handlers: map[string]Handler{"panic": func(context.Context, []byte) ([]byte, error) { panic("no route") }}}
 	f := w.do(t.Context(), rpcframe.Frame{Kind: rpcframe.Call, Call: 7, Name: "panic"})
@@ -20,8 +20,8 @@ func TestAHandlerThatPanics(t *testing.T) {
 	}
 }
 
-// TestCancelledCallsTakeNoRoom: a worker that is busy gets more calls than may have no answer,
-// which are cancelled before they begin, and does what is wanted.
+// TestCancelledCallsTakeNoRoom gives a busy worker more calls than may be unanswered. Most are
+// cancelled before they begin, and the worker answers the others.
 func TestCancelledCallsTakeNoRoom(t *testing.T) {
 	mine, its := net.Pipe()
 	ran := 0
@@ -71,7 +71,7 @@ func TestCancelledCallsTakeNoRoom(t *testing.T) {
 	}
 }
 
-// TestTooManyCalls are more than a controller may make without an answer.
+// TestTooManyCalls makes more calls than a controller may make without an answer.
 func TestTooManyCalls(t *testing.T) {
 	q := newQueue()
 	for call := range rpcframe.MaxOutstanding + 1 {
@@ -81,7 +81,7 @@ func TestTooManyCalls(t *testing.T) {
 	}
 }
 
-// TestAResultThatIsTooLarge is a failure of its call alone.
+// TestAResultThatIsTooLarge checks that only its own call fails.
 func TestAResultThatIsTooLarge(t *testing.T) {
 	unread, err := syscall.Mmap(-1, 0, rpcframe.MaxBody+1, syscall.PROT_NONE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	if err != nil {

@@ -52,7 +52,7 @@ func TestEventsArrive(t *testing.T) {
 	}
 }
 
-// TestPeersOfAnyNumber come in messages of a bounded size.
+// TestPeersOfAnyNumber checks that any number of peers is sent in messages of a bounded size.
 func TestPeersOfAnyNumber(t *testing.T) {
 	peers := make([]netip.Addr, 2*MaxPeers+7)
 	for i := range peers {
@@ -139,7 +139,7 @@ func TestClusterArrives(t *testing.T) {
 		t.Errorf("got  %+v of nothing", got)
 	}
 	d := wiretest.Filled[report.Decision]()
-	d.Result = nil // it comes in an update of its own
+	d.Result = nil // it is sent in its own update
 	if got := ToDecision(wiretest.Arrives(t, fromDecision(d)).GetDecision()); !reflect.DeepEqual(got, d) {
 		t.Errorf("got  %+v\nwant %+v", got, d)
 	}

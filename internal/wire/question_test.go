@@ -12,8 +12,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// TestSamplesArrive checks that what a node has measured arrives as it was, in messages that are
-// small enough.
+// TestSamplesArrive checks that a node's samples arrive unchanged, in messages that are small
+// enough.
 func TestSamplesArrive(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_123).UTC()
 	var want []report.Series
@@ -75,7 +75,7 @@ func same(t *testing.T, got, want report.Series) {
 	}
 }
 
-// TestColumns holds that each quantity of a Usage has a column of its own.
+// TestColumns checks that each quantity of a Usage has a column of its own.
 func TestColumns(t *testing.T) {
 	u := report.Unmeasured()
 	for c, v := range columns(&u) {

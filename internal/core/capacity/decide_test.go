@@ -61,7 +61,7 @@ func (s *scene) queue(id string, r placement.Request) {
 	s.Demands = append(s.Demands, cluster.Demand{Job: id, Request: r})
 }
 
-// later decides after a while in which nothing happened, as often as the last decision asked for.
+// later passes time in which nothing happens, and decides as often as the last decision asked for.
 func (s *scene) later(d time.Duration) Decision {
 	end := s.Now.Add(d)
 	for {

@@ -25,7 +25,7 @@ var (
 	worldSeed = flag.Uint64("world-seed", 0, "make just this world, and print what happens in it")
 )
 
-// many is 1,000 worlds, and a quarter of them outside [suite.All].
+// many returns 1,000 worlds with [suite.All], otherwise a quarter of them.
 func many() int {
 	if suite.All() {
 		return 1000
@@ -34,9 +34,10 @@ func many() int {
 }
 
 // TestWorld has jobs arrive at clusters without nodes. In every other world providers fail, nodes
-// come late, never or small, spot nodes die and coordinators are replaced: no node is leaked, none
-// is deleted in use, and each job ends. In the others, jobs wait for one start of a node longer than
-// they must at most, and nodes cost at most 1.2 times what they do if each job gets nodes of its own.
+// join late, never or too small, spot nodes die and coordinators are replaced. There, no node is
+// leaked, none is deleted in use, and each job ends. In the other worlds, a job waits at most for
+// one start of a node longer than necessary. Nodes then cost at most 1.2 times as much as with
+// separate nodes for each job.
 func TestWorld(t *testing.T) {
 	first, last := uint64(1), uint64(*worlds)
 	if *worldSeed != 0 {
@@ -82,7 +83,7 @@ type world struct {
 	state *replica.State
 	log   []replica.Entry
 	due   []replica.Entry
-	// idle and next are a coordinator's memory; created are its worker's.
+	// idle and next are what a coordinator remembers, created what its worker remembers.
 	idle    map[string]time.Time
 	next    time.Time
 	changed bool
@@ -98,10 +99,10 @@ type world struct {
 	print func(string, ...any)
 }
 
-// machine is what a provider has.
+// machine is a machine that a provider has.
 type machine struct {
 	tag, kind, node string
-	// ready is when its agent comes; zero if it never does. joined says that it has come.
+	// ready is when its agent joins; zero if it never does. joined says that it has joined.
 	ready  time.Time
 	joined bool
 	gpus   int
@@ -453,7 +454,7 @@ func (w *world) work() error {
 func (w *world) create(c capacity.Claim) {
 	m := &machine{tag: c.Tag, kind: c.Kind, ready: w.now.Add(startTime), gpus: 4}
 	switch {
-	case w.chance(10): // it never comes
+	case w.chance(10): // it never joins
 		m.ready = time.Time{}
 	case w.chance(10):
 		m.ready = w.now.Add(startTime * 6)
@@ -477,8 +478,8 @@ func (w *world) delete(m *machine) error {
 	return nil
 }
 
-// judge compares a world without faults with an oracle, which gives each job nodes of its own when
-// it comes, and keeps them for the same idle time.
+// judge compares a world without faults with an oracle. The oracle gives each job its own nodes
+// when the job arrives, and keeps them for the same idle time.
 func (w *world) judge() error {
 	if w.faults {
 		return nil

@@ -33,7 +33,7 @@ func (w *world) check(out Outcome) error {
 			return err
 		}
 		if slices.ContainsFunc(w.jobs, func(r *record) bool { return r.yields }) {
-			clear(w.taken) // the first is going to get other nodes
+			clear(w.taken) // the first job will get other nodes
 		}
 	}
 	for _, err := range []error{w.checkNodes(), w.checkCounts(), w.checkOrder(out, waiting), w.checkFeasible(waiting), w.checkExchange(out, w.waited)} {
@@ -98,7 +98,7 @@ func (w *world) checkJob(j JobSummary) error {
 	return nil
 }
 
-// checkNodes checks, by the books of the steps, that no two jobs hold the same.
+// checkNodes checks, by the books of the steps, that no two jobs hold the same GPU.
 func (w *world) checkNodes() error {
 	for name := range w.nodes {
 		users, cpus := map[string]int{}, map[string]int{}
@@ -134,7 +134,7 @@ func (w *world) checkNodes() error {
 	return nil
 }
 
-// checkCounts counts again and compares.
+// checkCounts compares the counts of the state with a new count.
 func (w *world) checkCounts() error {
 	for p, gpus := range w.state.used {
 		if gpus != w.used(p.user, p.priority) {
@@ -159,8 +159,8 @@ func (w *world) checkCounts() error {
 	return nil
 }
 
-// checkOrder checks that no job waited before a job that got nodes or, with backfill, that the
-// first lost nothing.
+// checkOrder checks that no job waited ahead of a job that got nodes. With backfill, it checks that
+// the first job lost nothing.
 func (w *world) checkOrder(out Outcome, waiting map[string][]string) error {
 	for i, r := range w.jobs {
 		list := waiting[r.Within]
@@ -246,7 +246,7 @@ func (w *world) checkHead(within, id string) error {
 	return now
 }
 
-// checkFeasible checks that no job waits that could start: the first with any free GPUs, one with
+// checkFeasible checks that no waiting job could start: the first with any free GPUs, a job with
 // backfill with those that are not kept for earlier jobs.
 func (w *world) checkFeasible(waiting map[string][]string) error {
 	for _, list := range waiting {
@@ -294,7 +294,7 @@ func (w *world) infeasible(e *entry, kept map[string]bool) error {
 	return nil
 }
 
-// leftBy is what a job can have of a node by the books, and what of these jobs hold.
+// leftBy returns what a job can have of a node, by the books, if other jobs hold what holds says.
 func (w *world) leftBy(e *entry, n placement.Node, holds func(*record) bool) placement.Node {
 	limit := e.queue.reservation.colocated()
 	n.GPUs = slices.Clone(n.GPUs)

@@ -65,8 +65,8 @@ func (w *world) checkExchange(out Outcome, before map[string][]string) error {
 }
 
 // checkKept checks a gang with groups of fixed sizes that keeps an excluded node: there was no
-// other, or another job had to be repaired first. One that was preempted may have lost a node and got
-// it back between two attempts.
+// other node, or another job had to be repaired first. A preempted gang may have lost the node and
+// got it back between two attempts.
 func (w *world) checkKept(r *record, before map[string][]string) error {
 	e := w.state.jobs[r.Job.ID]
 	if r.moved || e.state.Phase() != job.Preparing || e.Job.Restart != job.RestartJob || byScore(e.Job.Request) {
@@ -98,7 +98,7 @@ func (w *world) checkKept(r *record, before map[string][]string) error {
 	return nil
 }
 
-// checkAvoided checks that a gang's first nodes include none to avoid if others would do.
+// checkAvoided checks that a gang's first nodes include none to avoid if other nodes suffice.
 func (w *world) checkAvoided(r *record, out Outcome) error {
 	e := w.state.jobs[r.Job.ID]
 	if r.gifts == 0 || r.gifts != len(r.held) || r.gave > 0 || r.Backfill || e.Job.Restart != job.RestartJob {
@@ -125,8 +125,8 @@ func (w *world) checkAvoided(r *record, out Outcome) error {
 	return nil
 }
 
-// offers are what the books leave of the nodes that a job does not hold; with avoiding, of those
-// that it need not avoid.
+// offers returns the free parts, by the books, of the nodes that a job does not hold. With
+// avoiding, nodes that the job avoids are omitted.
 func (w *world) offers(e *entry, avoiding bool) (nodes []placement.Node) {
 	for name, n := range w.nodes {
 		_, drained := w.drained[name]

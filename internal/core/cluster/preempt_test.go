@@ -117,7 +117,7 @@ func (w *world) exceeds(r *record) bool {
 	return w.used(r.User, r.priority())+lacks > most
 }
 
-// turns are the jobs of the cluster's queue that no limit keeps from starting, in their order.
+// turns returns the jobs of the cluster's queue that no limit prevents from starting, in order.
 func (w *world) turns() []string {
 	var list []string
 	for _, e := range w.state.queue.waiting {
@@ -142,10 +142,10 @@ func (w *world) checkSharing() error {
 	for _, r := range w.jobs {
 		most, limited := w.most(r.User, r.priority())
 		if slices.Equal(r.Job.Request.PerNode, []int{placement.AllGPUs}) {
-			continue // it was there before the limit, and counts as one GPU for each node
+			continue // the job was there before the limit, and counts as one GPU for each node
 		}
 		if len(r.leaving) > 0 {
-			continue // it has another node for one that it gives up
+			continue // the job has another node for one that it gives up
 		}
 		if used := w.used(r.User, r.priority()); limited && r.gifts > 0 && r.gave == 0 && r.Within == "" && r.Job.Request.GPU && used > most {
 			return fmt.Errorf("job %s got nodes, and %s has %d GPUs of %d in %s", r.Job.ID, r.User, used, most, r.priority())
@@ -160,8 +160,9 @@ func (w *world) checkSharing() error {
 	return w.checkPreempted(w.job(turns[0]))
 }
 
-// checkPreempted checks that the first of the queue has room once all jobs that are being preempted
-// are gone, if it has once all of lower priorities are, and only then.
+// checkPreempted checks that jobs are preempted if and only if the first of the queue would have
+// room without all jobs of lower priorities. It then must have room once the preempted jobs are
+// gone.
 func (w *world) checkPreempted(head *record) error {
 	goes := func(r *record) bool {
 		_, ends := w.state.jobs[r.Job.ID].state.Result()
@@ -216,8 +217,8 @@ func (w *world) checkPriorities(r, head *record) error {
 	return nil
 }
 
-// later reports whether a job comes behind another one in any case: one that the same user has
-// submitted before.
+// later reports whether a job is always behind another one, because the same user submitted the
+// other one before.
 func (w *world) later(r, head *record) bool {
 	if head.Within == "" && (head.priority() != r.priority() || head.User != r.User) {
 		return head.priority().above(r.priority())

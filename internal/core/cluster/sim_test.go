@@ -32,7 +32,7 @@ type sim struct {
 	limits  Limits
 }
 
-// record is a job and what lives of it.
+// record is a job and its live processes.
 type record struct {
 	Spec
 	// steps counts the steps that it has made.
@@ -47,11 +47,11 @@ type record struct {
 	result  *report.Result
 	granted *placement.Plan
 	told    string
-	// yielding says that it is being preempted, and holds nodes still. yields says that this began
-	// with the newest outcome, and moved that it was preempted at some time.
+	// yielding says that the job is being preempted, and still holds nodes. yields says that the
+	// preemption began with the newest outcome. moved says that the job was ever preempted.
 	yielding, yields, moved bool
-	// gifts counts the nodes that the newest outcome gave the job, and gave those that it gave back
-	// for others.
+	// gifts counts the nodes that the newest outcome gave the job. gave counts the nodes that the
+	// job gave back for others.
 	gifts, gave int
 	// exclusion is the newest alarm that ends the exclusion of its nodes.
 	exclusion int
@@ -66,7 +66,7 @@ func newSim() *sim {
 	return &sim{state: New(), nodes: map[string]placement.Node{}, drained: map[string]bool{}}
 }
 
-// told is an event and the nodes that it let leave, in order.
+// told is an event and the nodes that left because of it, in order.
 type told struct {
 	what  Event
 	leave []string
@@ -127,7 +127,7 @@ func (m *sim) steps(ev Event) (Outcome, error) {
 	return out, m.carryOut(out)
 }
 
-// isTimer reports whether an event is often too late.
+// isTimer reports whether an event is the answer to a timer, which is often too late.
 func isTimer(ev job.Event) bool {
 	_, out := ev.(job.TimedOut)
 	return out
@@ -309,7 +309,7 @@ func (m *sim) open(r *record) int {
 	return open
 }
 
-// mayStart checks that ranks start only on GPUs that their job holds, and no stranger.
+// mayStart checks that ranks start only on GPUs that their job, and no stranger, holds.
 func (m *sim) mayStart(r *record, a job.Start) error {
 	share, ok := r.held[a.Group.Node.Name]
 	if r.result != nil || r.Reserve || !ok {
@@ -348,8 +348,8 @@ func (m *sim) end(r *record, p place, code int, tail string) {
 	m.due = append(m.due, Happened{r.Job.ID, job.Stopped{Node: p.node, Unit: p.unit, Attempt: a.Attempt}})
 }
 
-// crash starts the coordinator anew from its log, which must give the state that it had, to the
-// last byte.
+// crash starts the coordinator anew from its log. The new state must equal the old one to the last
+// byte.
 func (m *sim) crash() error {
 	again := New()
 	if m.past != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	// All that TestWorld wants to see is in the first 40.
+	// The first 40 worlds have everything that TestWorld must see.
 	worlds    = flag.Int("worlds", max(40, mutants.Worlds(300)), "how many random worlds TestWorld makes")
 	worldSeed = flag.Uint64("world-seed", 0, "make just this world, and print what happens in it")
 )
@@ -71,8 +71,8 @@ type world struct {
 	// calm is the time of repair. held says that strangers hold GPUs at first.
 	calm, held bool
 	// waited are the jobs that waited before the newest event, in order, by queue. taken are the
-	// nodes that went to jobs past the first of a queue, since that became the first and since it
-	// last lost a node it may count on.
+	// nodes that went to jobs behind the first of a queue, since that job became the first and
+	// since it last lost a node of its shadow.
 	waited map[string][]string
 	taken  map[string]map[string]bool
 	seen   map[string]bool
@@ -107,8 +107,8 @@ func (w *world) there(n placement.Node) bool {
 // chance is true once in n.
 func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }
 
-// run plays a wild time and then a calm one, in which every job must end that has room in the whole
-// cluster.
+// run plays a wild time and then a calm one, in which every job that has room in the whole cluster
+// must end.
 func (w *world) run() error {
 	for range 30 + w.rng.IntN(150) {
 		if err := w.act(); err != nil {
@@ -135,7 +135,7 @@ func (w *world) run() error {
 	return errors.New(text)
 }
 
-// calmDown brings all nodes back and adds some, so that no rank lies on the only node with room for
+// calmDown brings all nodes back and adds some, so that no rank blocks the only node with room for
 // another job. It cancels jobs that have no room and, in the end, reservations.
 func (w *world) calmDown() error {
 	w.calm = true
@@ -400,7 +400,7 @@ func (w *world) event(ev Event) error {
 	if err := w.check(out); err != nil || len(out.Leave) < 2 {
 		return err
 	}
-	return w.crash() // they lose their order easily
+	return w.crash() // their order is easily lost
 }
 
 // restart crashes the coordinator. Then agents come back one by one, and some have died.

@@ -137,8 +137,8 @@ func flat(r report.Goodput) []any {
 	return all
 }
 
-// TestSteps: a job makes a step a minute, reports every other, fails after 100 minutes, and
-// continues from the checkpoint of step 90.
+// TestSteps has a job that makes a step a minute and reports every other step. It fails after 100
+// minutes, and continues from the checkpoint of step 90.
 func TestSteps(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -170,8 +170,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestBounds checks that neither causes nor steps make the ledger grow, and that the dear causes
-// keep their names.
+// TestBounds checks that neither causes nor steps make the ledger grow, and that the most expensive
+// causes keep their names.
 func TestBounds(t *testing.T) {
 	var l Ledger
 	now := 0
@@ -204,7 +204,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestTheParts checks for any changes in any order that the parts of a report add up, that the
+// TestTheParts checks, for any changes in any order, that the parts of a report add up, that the
 // number of reports does not matter, and that the same changes give the same report.
 func TestTheParts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -256,12 +256,12 @@ func TestTheParts(t *testing.T) {
 	})
 }
 
-// TestSaves: a job of 60 ranks makes a step a minute, and saves every 20 minutes, which takes 2. It
-// fails after 50 minutes.
+// TestSaves has a job of 60 ranks that makes a step a minute and saves every 20 minutes. A save
+// takes 2 minutes. The job fails after 50 minutes.
 func TestSaves(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		// first is the step that it reports first after it has started again.
+		// first is the first step that the job reports after the restart.
 		first int64
 		lost  float64
 	}{

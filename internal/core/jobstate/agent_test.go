@@ -88,8 +88,8 @@ func (a *agent) stop(o job.Stop) {
 	}
 }
 
-// live makes a process of the node end: by itself, with success or failure, or because it was
-// stopped. A unit without processes says stopped.
+// live ends a process of the node: by itself, with success or failure, or because it was stopped. A
+// unit without processes says stopped.
 func (w *world) live(a *agent) error {
 	for id := range w.spec.Request.MaxNodes * 2 {
 		r := a.runs[id]
@@ -135,8 +135,8 @@ func (w *world) words() string {
 	return []string{echo, "RuntimeError: CUDA error: uncorrectable ECC error encountered", "Traceback (most recent call last):\n  File \"t.py\", line 1, in f\nValueError: no"}[w.rng.IntN(3)]
 }
 
-// stalled is what the agent reports of its ranks' progress. In a wild time it may be wrong, and
-// correct that later.
+// stalled is the agent's report about the progress of its ranks. In a wild time the report may be
+// wrong, and is corrected later.
 func (w *world) stalled(node string, id int, r *run) job.Stalled {
 	e := job.Stalled{Node: node, Unit: id, Attempt: r.attempt}
 	if !r.hung || !w.calm && w.chance(4) {

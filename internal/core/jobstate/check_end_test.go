@@ -58,7 +58,7 @@ func (t *truth) healthy() bool {
 	return true
 }
 
-// budget is how many restarts there may have been: for each node, one costs nothing.
+// budget is how many restarts there may have been. For each node, one restart costs nothing.
 func (t *truth) budget() int {
 	return t.w.spec.MaxRestarts*(1+t.refills) + min(t.free, len(t.w.agents)*(1+t.refills+t.readmits))
 }
@@ -86,8 +86,9 @@ func (t *truth) checkSuccess() error {
 	return nil
 }
 
-// checkCause checks that a gang's failure is put down to a reported one: to the first failure that
-// is no echo and happened before the rank was stopped; else to one after the stop; else to an echo.
+// checkCause checks that a gang's failure is attributed to a reported one. That is the first
+// failure that is no echo and happened before the rank was stopped, else one after the stop, else
+// an echo.
 func (t *truth) checkCause(r report.Result) error {
 	if r.Cause == nil || !t.w.state.gang() || strings.Contains(r.Cause.Why, "no port") || strings.Contains(r.Cause.Why, "cannot reach") {
 		return nil
@@ -107,7 +108,7 @@ func (t *truth) checkCause(r report.Result) error {
 		return nil
 	}
 	if i < 0 && r.Cause.Verdict == verdict.NodeLost && r.Cause.Attempt == r.Attempts && strings.Contains(r.Reason, r.Cause.Why) {
-		return nil // it kept that attempt from starting
+		return nil // the loss prevented that attempt
 	}
 	if i < 0 {
 		return fmt.Errorf("cause is rank %d, which did not fail", r.Cause.Rank)
@@ -126,7 +127,7 @@ func (t *truth) checkCause(r report.Result) error {
 	return nil
 }
 
-// better says that a failure, reported when one was there already, explains more.
+// better reports whether a failure explains more than one that was reported before.
 func (f reported) better(cause reported) bool {
 	switch {
 	case f.rank < 0:

@@ -68,7 +68,7 @@ func (t *truth) check(ev job.Event, actions []job.Action, reason string) error {
 }
 
 // checkGrowth checks that ranks are stopped for more nodes only when their time is over and there
-// are some. Nothing else stops them when a node joins or has more to offer.
+// are more nodes. Nothing else may stop ranks when a node joins or has more free GPUs.
 func (t *truth) checkGrowth(ev job.Event, actions []job.Action) error {
 	out, late := ev.(job.TimedOut)
 	late = late && out.Kind == job.AlarmGrow
@@ -174,7 +174,8 @@ func (t *truth) checkReach(o job.Reach, again bool) error {
 	return nil
 }
 
-// checkReached checks that a node that starts has said that it reaches the master, if there is one.
+// checkReached checks that a node that starts has said that it reaches the master, if there is a
+// master.
 func (t *truth) checkReached(o job.Start) error {
 	node := o.Group.Node
 	if node.Addr.String() == o.World.MasterAddr || t.masterGone {
@@ -206,7 +207,7 @@ func (t *truth) checkStart(o job.Start, again bool) error {
 	if home, ok := t.homes[node]; ok && home != o.Group.NodeRank && t.rigid() && !moves {
 		return fmt.Errorf("%s had node rank %d", node, home)
 	}
-	if !again { // what is repeated may be from before the newest question
+	if !again { // a repeated order may be from before the newest question
 		t.used[t.asked] = true
 	}
 	if n := t.w.state.roster.nodes[node]; n.leaves != nil && !again {
@@ -230,7 +231,7 @@ func (t *truth) checkStart(o job.Start, again bool) error {
 	return t.alone(o)
 }
 
-// checkWorld compares what ranks learn of the whole with the request.
+// checkWorld compares what ranks learn about the whole job with the request.
 func (t *truth) checkWorld(o job.Start) error {
 	r := t.w.spec.Request
 	per := r.PerNode

@@ -6,7 +6,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/snapshot"
 )
 
-// clone is a state as one that is written down and read again.
+// clone returns a copy of a state, made by writing it down and reading it again.
 func (s *State) clone() *State {
 	c := &State{}
 	if err := snapshot.Decode(snapshot.Encode(s), c); err != nil {
@@ -15,14 +15,14 @@ func (s *State) clone() *State {
 	return c
 }
 
-// lasting is the state without the newest step's result and without caches.
+// lasting returns the state without the newest step's result and without caches.
 func (s *State) lasting() State {
 	c := *s
 	c.step, c.verdicts.rules = step{}, nil
 	return c
 }
 
-// equals compares all but that.
+// equals compares the lasting parts of two states.
 func (s *State) equals(other *State) bool {
 	return reflect.DeepEqual(s.lasting(), other.lasting())
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // crash ends the coordinator after it has written an event down, with only some of the orders
-// given. The next one reads the events but for the stale ones, or a snapshot of the state, and
-// finds all agents again.
+// given. The next coordinator reads the events without the stale ones, or a snapshot of the state.
+// All agents then join it again.
 func (w *world) crash(actions []job.Action) error {
 	orders := w.orders(actions)
 	w.perform(orders[:w.rng.IntN(len(orders)+1)])
@@ -38,8 +38,8 @@ func (w *world) crash(actions []job.Action) error {
 	return nil
 }
 
-// orders are the actions that a crash may swallow: deadlines and the end of the job outlive a
-// coordinator.
+// orders returns the actions that a crash may lose. Deadlines and the end of the job survive a
+// crash.
 func (w *world) orders(actions []job.Action) (orders []job.Action) {
 	for _, a := range actions {
 		switch a.(type) {

@@ -33,7 +33,7 @@ func still(does []string) (all []job.Still) {
 	return all
 }
 
-// TestStanding says what ranks do when none is behind.
+// TestStanding checks what is said about ranks when none is behind.
 func TestStanding(t *testing.T) {
 	for _, c := range []struct {
 		does []string

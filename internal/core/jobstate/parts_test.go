@@ -57,7 +57,7 @@ func changed(body ast.Node) (all []ast.Expr) {
 	return all
 }
 
-// path is the variable that an expression begins with, and how many fields it goes through.
+// path returns the variable with which an expression begins, and how many fields it goes through.
 func path(e ast.Expr) (root string, depth int) {
 	switch e := e.(type) {
 	case *ast.Ident:

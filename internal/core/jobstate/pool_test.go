@@ -37,7 +37,8 @@ func TestALateSpare(t *testing.T) {
 	}
 }
 
-// TestLossBeforeTheFirstStart checks that a job that cannot start for the loss of a node names it.
+// TestLossBeforeTheFirstStart checks that a job that cannot start because of a lost node names the
+// node.
 func TestLossBeforeTheFirstStart(t *testing.T) {
 	s := New(job.Spec{ID: "j", FixedPool: true, Pool: 2, MaxRestarts: 3, Request: placement.Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{1}}})
 	for i := range 2 {

@@ -8,7 +8,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 )
 
-// record is one step of the job as the log has it; stale events are left out.
+// record is one step of the job in the log, which omits stale events.
 type record struct {
 	event   job.Event
 	actions []job.Action
@@ -24,8 +24,8 @@ func (t record) String() string {
 	return text
 }
 
-// TestReplay checks that the same events give the same actions and reasons: that is how a
-// coordinator reads its log.
+// TestReplay checks that the same events give the same actions and reasons, because a coordinator
+// reads its log that way.
 func TestReplay(t *testing.T) {
 	for seed := range uint64(300) {
 		w := newWorld(seed)

@@ -116,8 +116,8 @@ func pathOf(s *report.Save) string {
 	return s.Path
 }
 
-// TestLeftCheckpoints are reported for the attempt that the job prepares, when none of its ranks
-// lives.
+// TestLeftCheckpoints checks that left checkpoints are reported for the attempt that the job
+// prepares, when none of its ranks lives.
 func TestLeftCheckpoints(t *testing.T) {
 	s := New(job.Spec{ID: "j", Restart: job.RestartJob, Request: placement.Request{MinNodes: 1, MaxNodes: 1, PerNode: []int{1}}})
 	s.Step(job.Joined{Node: placement.Node{Name: "n1", Addr: netip.MustParseAddr("10.0.0.1"), CPUs: 1}})

@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// stopWorlds is above the number of each world of TestWorld that is not one of these.
+// stopWorlds is above the numbers of the worlds of TestWorld.
 const stopWorlds = 1_000_000
 
 // TestRandomStops stops a thousand jobs in virtual time, which save at random. In all, they lose
@@ -46,7 +46,7 @@ func TestRandomStops(t *testing.T) {
 }
 
 // stopWorld is a job that saves, and whose end is announced at the time zero. Times are relative to
-// that.
+// the announcement.
 type stopWorld struct {
 	rng   *rand.Rand
 	state *State
@@ -56,16 +56,16 @@ type stopWorld struct {
 	nodes int
 	// shared says that one node proves a save for all.
 	shared bool
-	// within is the time of the announcement, grace what follows it.
+	// within is the time until the announced end, and grace the time after that.
 	within, grace time.Duration
 	// afterSave and loose are as in Cancel; drain says that a node leaves instead.
 	afterSave, loose, drain bool
-	// catching nodes have ranks that catch the signal. They look at it every step, and save for it in
-	// the time of signalled. Fragile ones end without any save if a save is in flight.
+	// catching nodes have ranks that catch the signal. They check for it in every step, and then
+	// save, which takes signalled. Fragile ones end without any save if a save is in flight.
 	catching        int
 	fragile         bool
 	step, signalled time.Duration
-	// saves are those of the program, in order, as if it were never stopped.
+	// saves are the saves of the program, in order, as if it were never stopped.
 	saves []trueSave
 	// stopped is when the ranks were first ordered to stop, killed when they are killed; negative
 	// before.
@@ -79,8 +79,8 @@ type timedEvent struct {
 	event func() job.Event // nil if nothing happens after all
 }
 
-// trueSave is a checkpoint as it lies on the disk. Proved is when the coordinator hears of its end.
-// A partial one is never complete.
+// trueSave is a checkpoint on the disk. proved is when the coordinator hears of its end. A partial
+// checkpoint is never complete.
 type trueSave struct {
 	began, ended, proved time.Duration
 	partial              bool
@@ -149,7 +149,7 @@ func (w *stopWorld) save(at, took time.Duration) trueSave {
 	return s
 }
 
-// about is a time that differs by a fifth at most.
+// about returns a time that differs from d by at most a fifth.
 func (w *stopWorld) about(d time.Duration) time.Duration { return w.between(d*4/5, d*6/5) }
 
 func (w *stopWorld) at() time.Time { return stopEpoch.Add(w.now) }
@@ -206,7 +206,7 @@ func (w *stopWorld) start() error {
 	return nil
 }
 
-// plan has each node report a save, which ends only if the ranks go on for that long.
+// plan has each node report a save. The save ends only if the ranks live for that long.
 func (w *stopWorld) plan(s trueSave) {
 	for i, part := range s.parts {
 		ev := job.Saved{Node: fmt.Sprint("n", i), Path: "/c/" + s.began.String(), Shared: w.shared}
@@ -338,8 +338,8 @@ func (w *stopWorld) lost() time.Duration {
 	return -s.began
 }
 
-// oracle is the least that could be lost by one who knows all saves, but hears of their ends as late
-// as the job, and does not disturb them.
+// oracle is the least work that is lost if all saves are known in advance. As for the job, their
+// ends are known only late, and no save is disturbed.
 func (w *stopWorld) oracle() time.Duration {
 	var least time.Duration
 	limit := w.within + w.grace
@@ -361,7 +361,8 @@ func (w *stopWorld) oracle() time.Duration {
 	return least
 }
 
-// busy is when no save is in flight any more that began before the job knows who catches the signal.
+// busy is until when a save is in flight that began before the job knew which ranks catch the
+// signal.
 func (w *stopWorld) busy() (until time.Duration) {
 	for _, s := range w.saves {
 		if s.began < max(until, seesIn) && s.proved > seesIn {
@@ -381,7 +382,7 @@ func (w *stopWorld) way() string {
 	return "nothing saved"
 }
 
-// check checks the end of one job. Saves differ in length, which allows for half of one.
+// check checks the end of one job. Saves differ in length, so it allows for half a save.
 func (w *stopWorld) check() error {
 	err := w.judge()
 	if err != nil {

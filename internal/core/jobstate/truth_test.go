@@ -19,17 +19,17 @@ type place struct {
 	node string
 }
 
-// truth knows what lives where and which events the job got, and checks the job's actions against
-// that.
+// truth knows which processes live where and which events the job got, and checks the job's actions
+// against this.
 type truth struct {
 	w *world
 	// newest is the newest attempt of each unit for which a start was ordered, by unit.
 	newest map[int]int
-	// ordered has the ranks of each start; told has those that were ordered to stop.
+	// ordered has the ranks of each start. told has the places that were ordered to stop.
 	ordered map[place][]int
 	told    map[place]bool
-	// exits is how ranks truly ended, tails are their last words. heard, ended and begun are the
-	// reports about it from agents that were not lost since.
+	// exits is how ranks really ended, and tails are their last words. heard, ended and begun are
+	// the reports about ranks from agents that were not lost since.
 	exits map[attemptOf]map[int]report.Exit
 	tails map[attemptOf]map[int]string
 	heard map[attemptOf]map[int]bool
@@ -38,14 +38,14 @@ type truth struct {
 	// failed are the reported failures of an attempt until its end, in order.
 	failed  map[attemptOf][]reported
 	spawned bool
-	// still are the newest reports of ranks that stand still, hung the attempts that had to fail
-	// for them. kept is what was to be kept of a stopped attempt.
+	// still are the newest reports of ranks that stand still, and hung the attempts that had to
+	// fail because of such reports. kept is what had to be kept of a stopped attempt.
 	still   map[place]job.Stalled
 	hung    map[attemptOf]bool
 	kept    map[place]job.Evidence
 	elapsed map[attemptOf]bool
-	// asked is the newest question for a port, ports are the answers to such questions, used those
-	// with which ranks have started.
+	// asked is the newest question for a port. ports are the answers to such questions, and used
+	// the ports with which ranks have started.
 	asked question
 	ports map[question][]int
 	used  map[question]bool
@@ -53,7 +53,7 @@ type truth struct {
 	unable map[string]bool
 	// masterGone says that the node of that question was lost since.
 	masterGone bool
-	// reach has the question to each node, since then, whether it reaches the port. reached are the
+	// reach has the newest question to each node whether it reaches the port. reached are the
 	// questions answered with yes, cut those answered with no.
 	reach   map[string]job.Reach
 	reached map[job.Reach]bool
@@ -61,8 +61,8 @@ type truth struct {
 	// missed is a master that was not reached: in the next attempt, it may trade places with
 	// another node.
 	missed string
-	// alarms are the newest of each kind. homes are the node ranks of nodes since they were last
-	// lost.
+	// alarms has the newest alarm of each kind. homes are the node ranks of nodes since they were
+	// last lost.
 	alarms  map[job.AlarmKind]int
 	homes   map[string]int
 	cancels int
@@ -70,13 +70,13 @@ type truth struct {
 	signal int
 	// cancelled says that the job ends by a cancel.
 	cancelled bool
-	// expires says that the end of the job was announced, loose that someone else ends it, expired
-	// that it has ended so. readied are the places that were ready.
+	// expires says that the end of the job was announced, loose that the scheduler ends it, and
+	// expired that it has ended that way. readied are the places that were ready.
 	expires, loose, expired bool
 	readied                 map[place]bool
 	// evacuated are the attempts on a node that was to leave.
 	evacuated map[attemptOf]bool
-	// growDue says that the time is over for which the number of nodes stays as it is.
+	// growDue says that the time for which the number of nodes stays the same is over.
 	growDue bool
 	// departs are the departures by their alarm, limits the shortest deadline announced to each
 	// attempt, and affected the attempts that the newest event may concern.
@@ -87,8 +87,8 @@ type truth struct {
 	leaves map[string]bool
 	// broken are the nodes where a rank said that its GPU fails.
 	broken map[string]bool
-	// refills counts how often the budget was whole again, readmits how often all exclusions ended,
-	// free the restarts at no cost.
+	// refills counts how often the budget was full again, readmits how often all exclusions ended,
+	// and free the restarts at no cost.
 	refills, readmits, free int
 	// lost are the ranks of an attempt that the others must go on without.
 	lost map[attemptOf]map[int]bool
@@ -96,7 +96,7 @@ type truth struct {
 	away map[place]bool
 	// weighed are the ranks of an attempt that were reported to have failed.
 	weighed map[attemptOf]map[int]bool
-	// seen is what worlds should have now and then.
+	// seen has the situations that worlds should have now and then.
 	seen   map[string]bool
 	result *report.Result
 }
@@ -156,7 +156,7 @@ func (t *truth) alone(o job.Start) error {
 	return nil
 }
 
-// note takes note of an event that the job is about to get.
+// note records an event that the job is about to get.
 func (t *truth) note(ev job.Event) {
 	t.noteNotice(ev)
 	switch ev := ev.(type) {
@@ -180,7 +180,7 @@ func (t *truth) note(ev job.Event) {
 	}
 }
 
-// accept takes note of a report that is not stale.
+// accept records a report that is not stale.
 func (t *truth) accept(ev job.Event) {
 	switch ev := ev.(type) {
 	case job.Started:
@@ -260,7 +260,7 @@ func (t *truth) weighs(e job.Exited) bool {
 	return t.w.state.gang() && lives && !t.hung[at] && !t.evacuated[at] && t.w.state.ending.result == nil
 }
 
-// reported is a failure as it was reported; rank is -1 for one of a whole node.
+// reported is a failure as it was reported. rank is -1 for the failure of a whole node.
 type reported struct {
 	rank int
 	at   time.Time
@@ -354,7 +354,7 @@ func (t *truth) drained(node string) {
 	t.evacuate(node)
 }
 
-// evacuate notes that what runs on a node will be stopped.
+// evacuate notes that the ranks on a node will be stopped.
 func (t *truth) evacuate(node string) {
 	for p := range t.ordered {
 		if p.node == node && t.newest[p.unit] == p.attempt && !t.away[p] {

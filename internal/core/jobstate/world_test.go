@@ -26,8 +26,8 @@ var (
 )
 
 // TestWorld runs jobs in random worlds. Nodes act late, die and come back; messages are lost,
-// doubled and reordered; coordinators crash and start again. It compares every action with what
-// truly lives where.
+// doubled and reordered; coordinators crash and start again. It compares every action with the
+// processes that really live.
 func TestWorld(t *testing.T) {
 	if *worldSeed >= stopWorlds {
 		if err := newStopWorld(*worldSeed).run(); err != nil {
@@ -82,18 +82,19 @@ type world struct {
 	truth  *truth
 	books  books
 	agents []*agent
-	// timers are events that will be due, past are those that were delivered and may come again.
+	// timers are events that will be due. past are events that were delivered and may be delivered
+	// again.
 	timers, past []job.Event
-	// calm is the time of repair. The others say what may happen before it, so that not every world
-	// ends early.
+	// calm says that the time of repair has begun. The other fields say what may happen before, so
+	// that not every world ends early.
 	calm, cancels, impatient, hopeless, crashes, hangs, expires, cuts, held bool
-	// drains says that a node leaves once in that many chances.
+	// drains is in how many chances a node leaves once.
 	drains int
 
 	history []record
 }
 
-// agent is a node. A dead one has no processes. The coordinator hears of its death later, or never
+// agent is a node. A dead one has no processes. The coordinator learns of its death later, or never
 // if it did not know the node.
 type agent struct {
 	node        placement.Node
@@ -262,7 +263,7 @@ func (w *world) act() error {
 	return nil
 }
 
-// free ends what holds the GPUs of a node, or one of them.
+// free ends the processes that hold the GPUs of a node, or one of them.
 func (w *world) free(a *agent) error {
 	ev := job.Freed{Node: a.node.Name}
 	a.node.GPUs = slices.Clone(a.node.GPUs) // the job has the others
@@ -373,7 +374,7 @@ func (w *world) agent(name string) *agent {
 	return w.agents[slices.IndexFunc(w.agents, func(a *agent) bool { return a.node.Name == name })]
 }
 
-// pick is where in a queue the next message is: at the front, or anywhere in a wild time.
+// pick returns where in a queue the next message is: at the front or, in a wild time, anywhere.
 func (w *world) pick(n int) int {
 	if !w.calm && w.chance(5) {
 		return w.rng.IntN(n)
@@ -391,7 +392,7 @@ func (w *world) deliver(a *agent) error {
 	if w.calm || !w.chance(10) {
 		a.reports = slices.Delete(a.reports, i, i+1)
 	}
-	if !isA[job.Stalled](r.Event) { // it is never restated: see below
+	if !isA[job.Stalled](r.Event) { // a Stalled is never restated: see below
 		w.past = append(w.past, r.Event)
 	}
 	if r.incarnation == a.incarnation && a.known {
@@ -452,7 +453,7 @@ func (w *world) lose(a *agent) error {
 	return w.step(job.Lost{Node: a.node.Name, Why: "it died"})
 }
 
-// reconnect drops some of what is on its way. Then the job repeats its orders, and the agent
+// reconnect drops some of the messages on their way. Then the job repeats its orders, and the agent
 // repeats all it knows.
 func (w *world) reconnect(a *agent) error {
 	if !a.up {

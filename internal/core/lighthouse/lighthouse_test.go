@@ -86,7 +86,7 @@ func TestCohorts(t *testing.T) {
 	}
 }
 
-// TestStragglersAreWaitedForInVain for no longer than the join timeout.
+// TestStragglersAreWaitedForInVain checks that the wait is no longer than the join timeout.
 func TestStragglersAreWaitedForInVain(t *testing.T) {
 	tb := newTable(1)
 	tb.do("c. a b")
@@ -100,7 +100,8 @@ func TestStragglersAreWaitedForInVain(t *testing.T) {
 	}
 }
 
-// TestARepeatedRequest is answered as before, and makes no other cohort.
+// TestARepeatedRequest checks that a repeated request gets the same answer, and makes no other
+// cohort.
 func TestARepeatedRequest(t *testing.T) {
 	tb := newTable(1)
 	q := Request{Replica: replicaOf("a"), Call: 7}
@@ -126,7 +127,8 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
-// TestTheNextCoordinator continues with the last cohort, and waits for its members.
+// TestTheNextCoordinator checks that the next coordinator continues with the last cohort, and waits
+// for its members.
 func TestTheNextCoordinator(t *testing.T) {
 	o := Options{MinReplicas: 1, JoinTimeout: 10 * time.Second, HeartbeatTimeout: 5 * time.Second}
 	tb := &table{State: New(o, 7, []Replica{replicaOf("a"), replicaOf("b")}, began.Add(-4*time.Second)), now: began}
@@ -138,7 +140,7 @@ func TestTheNextCoordinator(t *testing.T) {
 	}
 }
 
-// TestRandomReplicas checks what holds of every cohort.
+// TestRandomReplicas checks the rules for every cohort.
 func TestRandomReplicas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		least := rapid.IntRange(1, 3).Draw(t, "least")

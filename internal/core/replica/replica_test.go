@@ -37,7 +37,8 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestCausesHaveATime though the agent that could not start a rank says none.
+// TestCausesHaveATime checks that a cause has a time, although an agent that could not start a rank
+// reports none.
 func TestCausesHaveATime(t *testing.T) {
 	for what, ev := range map[string]job.Prepared{
 		"no command": {Node: "n1", Unable: report.Exit{Code: 127, Spawn: "not found"}},
@@ -91,7 +92,7 @@ func TestSchemaNamesTheState(t *testing.T) {
 	}
 }
 
-// TestASnapshotIsTheState, wherever it is made.
+// TestASnapshotIsTheState checks that a snapshot gives the state, wherever it is made.
 func TestASnapshotIsTheState(t *testing.T) {
 	entries := story(3)
 	whole, err := Replay(nil, entries, nil)
@@ -116,7 +117,8 @@ func TestASnapshotIsTheState(t *testing.T) {
 	}
 }
 
-// TestJobsThatAreOver are known for a while, and their evidence for less.
+// TestJobsThatAreOver checks that finished jobs are known for a while, and their evidence for a
+// shorter time.
 func TestJobsThatAreOver(t *testing.T) {
 	forgotten := 0
 	s, err := Replay(nil, story(maxEnded+3), func(_ Entry, o Outcome) { forgotten += len(o.Forgotten) })
@@ -137,7 +139,7 @@ func TestJobsThatAreOver(t *testing.T) {
 	}
 }
 
-// TestLogsThatMakeNoSense are refused.
+// TestLogsThatMakeNoSense checks that invalid logs are refused.
 func TestLogsThatMakeNoSense(t *testing.T) {
 	entries := story(1)
 	other := Began(entries[0].At, "e")

@@ -22,7 +22,7 @@ type leaf struct {
 	tint  color
 }
 
-// graph has all that a state may have, and points back at itself.
+// graph has everything that a state may have, and points back to itself.
 type graph struct {
 	leaf
 	self   *graph

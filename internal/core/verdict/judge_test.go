@@ -230,7 +230,7 @@ func TestLongInput(t *testing.T) {
 	}
 }
 
-// BenchmarkWorstTexts is what texts cost that were made to be slow.
+// BenchmarkWorstTexts measures texts that were made to be slow.
 func BenchmarkWorstTexts(b *testing.B) {
 	fill := func(s string) string { return strings.Repeat(s, maxText/len(s)) }
 	for name, s := range map[string]string{

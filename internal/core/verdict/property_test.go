@@ -59,7 +59,7 @@ func TestSignatureKnowsThePlace(t *testing.T) {
 	}
 }
 
-// FuzzJudge looks for a panic, and for a verdict that breaks its word.
+// FuzzJudge looks for a panic, and for a verdict that breaks the rules of the package.
 func FuzzJudge(f *testing.F) {
 	for _, s := range samples {
 		f.Add(1, 0, s.line, s.miss, "")

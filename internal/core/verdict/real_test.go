@@ -120,7 +120,7 @@ if d.get_rank() == 1: {}['batch']
 d.all_reduce(torch.ones(1))
 `
 
-// TestRealEcho: one of two ranks fails: the other is a victim.
+// TestRealEcho checks that if one of two ranks fails, the other is a victim.
 func TestRealEcho(t *testing.T) {
 	if err := exec.Command(python, "-c", "import torch").Run(); err != nil {
 		suite.Missing(t, "torch is not installed: %v", err)

@@ -99,7 +99,7 @@ func TestEveryRuleHasARealSample(t *testing.T) {
 	}
 }
 
-// TestSamplesAreJudged goes the whole way: no earlier rule takes the line away, alone or at the end
+// TestSamplesAreJudged checks whole verdicts: no earlier rule matches the line, alone or at the end
 // of a traceback.
 func TestSamplesAreJudged(t *testing.T) {
 	for _, s := range samples {
@@ -118,7 +118,7 @@ func TestSamplesAreJudged(t *testing.T) {
 	}
 }
 
-// TestPatternsBeginWithALiteral is what makes a scan fast: only texts that have the literal are
+// TestPatternsBeginWithALiteral checks what makes a scan fast: only texts that have the literal are
 // searched.
 func TestPatternsBeginWithALiteral(t *testing.T) {
 	for _, r := range builtin() {

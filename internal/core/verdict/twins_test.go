@@ -10,7 +10,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// TestTwins knows what differs only in what is each rank's own, and nothing that came before it.
+// TestTwins checks that failures are twins if they differ only in what is each rank's own, and if
+// they came later.
 func TestTwins(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	oom := func(rank int) report.Failure {

@@ -12,7 +12,7 @@ import (
 
 var errGone = errors.New("gone")
 
-// deliveries of one key have joined.
+// deliveries returns deliveries of one key that have joined.
 func deliveries(b *blobs, key string, n int) (all []*delivery) {
 	for range n {
 		d := &delivery{key: key, over: make(chan struct{})}
@@ -22,7 +22,7 @@ func deliveries(b *blobs, key string, n int) (all []*delivery) {
 	return all
 }
 
-// have is a delivery of a blob; it returns whether the blob was here already.
+// have delivers a blob, and returns whether the blob was here already.
 func have(t *testing.T, b *blobs, d *delivery, id uint64, size int64) (here bool) {
 	t.Helper()
 	x, err := b.pin(d, ID{id}, size)
@@ -85,8 +85,8 @@ func TestABlobRestsUntilAllHaveHadIt(t *testing.T) {
 	}
 }
 
-// TestLaterWorkersGetTheBlob: later workers get what earlier ones got, such as the arguments that
-// make all workers of a group.
+// TestLaterWorkersGetTheBlob checks that later workers get what earlier ones got, such as the
+// arguments that make all workers of a group.
 func TestLaterWorkersGetTheBlob(t *testing.T) {
 	b := blobs{expected: 2}
 	first := deliveries(&b, "a", 1)[0]
@@ -174,7 +174,8 @@ func TestRestHasALimit(t *testing.T) {
 	})
 }
 
-// TestOneDeliveryFetches: others wait for that one and, if it fails, for the next.
+// TestOneDeliveryFetches checks that the others wait for the first delivery and, if it fails, for
+// the next.
 func TestOneDeliveryFetches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b blobs
@@ -215,7 +216,7 @@ func TestOneDeliveryFetches(t *testing.T) {
 			}()
 			synctest.Wait()
 			if i == 4 {
-				close(d.over) // it waits, and its worker has gone
+				close(d.over) // it waits, and its worker is gone
 			}
 		}
 		time.Sleep(time.Minute)

@@ -62,7 +62,7 @@ func frame(key string) []byte {
 	return append(head, body...)
 }
 
-// come is a worker.
+// come connects a worker.
 func come(t *testing.T, d *endpoint.Endpoint, text []byte) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("unix", d.Path())
@@ -133,7 +133,7 @@ func TestMeet(t *testing.T) {
 	}
 }
 
-// TestOthers do not meet: a client with another key or token, or with a message that workers do not
+// TestOthers checks that a client with another key or token, or with a message that workers do not
 // send, is refused.
 func TestOthers(t *testing.T) {
 	token := mtls.NewToken()
@@ -181,7 +181,7 @@ func TestOthers(t *testing.T) {
 	talk(t, w, c)
 }
 
-// TestAControllerThatHasGone does not take a worker with it.
+// TestAControllerThatHasGone checks that a controller's end does not end a waiting worker.
 func TestAControllerThatHasGone(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
@@ -204,7 +204,8 @@ func TestAControllerThatHasGone(t *testing.T) {
 	talk(t, w, c)
 }
 
-// TestControllersThatWait are few: beyond them, one connection is closed with its descriptor.
+// TestControllersThatWait checks that few controllers can wait. Beyond them, one connection is
+// closed with its descriptor.
 func TestControllersThatWait(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)

@@ -20,7 +20,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 )
 
-// network is between a controller and a node: it counts what passes to the node, and may stop that.
+// network is between a controller and a node. It counts the bytes to the node, and may stop them.
 type network struct {
 	addr   string
 	passed atomic.Int64
@@ -32,7 +32,8 @@ type network struct {
 type wire struct {
 	here, there net.Conn
 	passed      atomic.Int64
-	// limit is where it stops; stopped is closed when it has.
+	// limit is the number of bytes after which the wire stops. stopped is closed when it has
+	// stopped.
 	limit   atomic.Int64
 	stopped chan struct{}
 }
@@ -118,7 +119,7 @@ type pair struct {
 	fds  []int
 }
 
-// bring has a worker come and a controller take it.
+// bring connects a worker and has a controller take it.
 func bring(t *testing.T, d *endpoint.Endpoint, n *network, token mtls.Token, key string) *pair {
 	t.Helper()
 	p, start := meet(t, d, n, token, key)
@@ -126,11 +127,11 @@ func bring(t *testing.T, d *endpoint.Endpoint, n *network, token mtls.Token, key
 	if err := p.say([]byte("hello"), nil); err != nil {
 		t.Fatal(err)
 	}
-	p.hears(t, []byte("hello"), nil) // so that the node has begun with it
+	p.hears(t, []byte("hello"), nil) // so the node has begun to serve it
 	return p
 }
 
-// meet does the same, and nothing passes until start.
+// meet does the same as bring, but no byte passes until start is called.
 func meet(t *testing.T, d *endpoint.Endpoint, n *network, token mtls.Token, key string) (p *pair, start func()) {
 	t.Helper()
 	w := come(t, d, frame(key)).(*net.UnixConn)
@@ -168,7 +169,7 @@ func unixConn(t *testing.T, fd int) *net.UnixConn {
 	return conn.(*net.UnixConn)
 }
 
-// memory is what a program sends.
+// memory returns memory that a program sends.
 func memory(t *testing.T, content []byte) *os.File {
 	t.Helper()
 	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
@@ -255,8 +256,8 @@ func noise(n int) []byte {
 	return b
 }
 
-// unread is the size of the memory in messages that a worker has not read. A descriptor that is
-// peeked at is another one of the same, and may be seen again.
+// unread is the size of the memory in messages that a worker has not read. A peeked descriptor is a
+// duplicate, and may be seen again.
 func (p *pair) unread(t *testing.T) (total int64) {
 	t.Helper()
 	raw, err := p.worker.SyscallConn()

@@ -11,7 +11,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/endpoint"
 )
 
-// TestSocketDirs: what a process has left that was killed goes with the next, and nothing else.
+// TestSocketDirs checks that the next process removes what a killed process has left, and nothing
+// else.
 func TestSocketDirs(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	make := func(prefix string, listens, socket, old bool) string {

@@ -18,7 +18,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 )
 
-// TestALargeObjectComesOnce to a node, for all its workers, and in order with the other messages.
+// TestALargeObjectComesOnce checks that an object is sent to a node once for all its workers, and
+// in order with the other messages.
 func TestALargeObjectComesOnce(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
@@ -43,8 +44,8 @@ func TestALargeObjectComesOnce(t *testing.T) {
 			p.hears(t, []byte("large"), content)
 			p.hears(t, nil, nil)
 			p.hears(t, []byte("after"), nil)
-			// Its answer comes in bytes, and is read as it is written: only the kernel's buffers
-			// hold unread bytes.
+			// The answer is sent as bytes, and read while it is written, because only the kernel's
+			// buffers hold unread bytes.
 			answered := make(chan error, 1)
 			go func() {
 				_, err := p.worker.Write(content)
@@ -62,8 +63,8 @@ func TestALargeObjectComesOnce(t *testing.T) {
 	}
 }
 
-// TestMemoryThatIsUsedAgain has another content at each use, as its offset says with the length of
-// what counts.
+// TestMemoryThatIsUsedAgain has memory with another content at each use. Its offset identifies the
+// use, and has the length.
 func TestMemoryThatIsUsedAgain(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
@@ -107,8 +108,8 @@ func TestMemoryThatIsUsedAgain(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatDoesNotRead delays no other worker, and gets everything when it reads. No more
-// unread data is held than documented.
+// TestAWorkerThatDoesNotRead checks that such a worker delays no other worker, and gets everything
+// when it reads. No more unread data is held than documented.
 func TestAWorkerThatDoesNotRead(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
@@ -150,8 +151,8 @@ func TestAWorkerThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// TestADeathWhileABlobComes: if the worker whose connection carries it dies in any way, the others
-// still get it.
+// TestADeathWhileABlobComes checks that if the worker whose connection carries a blob dies in any
+// way, the others still get the blob.
 func TestADeathWhileABlobComes(t *testing.T) {
 	content := noise(4 << 20)
 	for name, die := range map[string]func(*pair){
@@ -190,7 +191,7 @@ func TestADeathWhileABlobComes(t *testing.T) {
 	}
 }
 
-// TestAProgramThatHasGone: its earlier messages still arrive.
+// TestAProgramThatHasGone checks that the earlier messages of an ended program still arrive.
 func TestAProgramThatHasGone(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
@@ -208,7 +209,7 @@ func TestAProgramThatHasGone(t *testing.T) {
 	}
 }
 
-// TestOrder: each worker gets all messages, large and small, unchanged and in order.
+// TestOrder checks that each worker gets all messages, large and small, unchanged and in order.
 func TestOrder(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
@@ -253,7 +254,8 @@ func TestOrder(t *testing.T) {
 	all.Wait()
 }
 
-// TestInline: a worker that takes no descriptors gets an object as bytes, and still only once.
+// TestInline checks that a worker that takes no descriptors gets an object as bytes, and still only
+// once.
 func TestInline(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
@@ -306,7 +308,7 @@ func TestInline(t *testing.T) {
 	}
 }
 
-// TestInvalidFramesEndTheirConnection, and no other one.
+// TestInvalidFramesEndTheirConnection checks that they end no other connection.
 func TestInvalidFramesEndTheirConnection(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
@@ -373,7 +375,7 @@ func TestInvalidFramesEndTheirConnection(t *testing.T) {
 	neighbour.hears(t, nil, content)
 }
 
-// TestACallThatIsCancelled: the cancellation arrives before the object of the next call.
+// TestACallThatIsCancelled checks that the cancellation arrives before the object of the next call.
 func TestACallThatIsCancelled(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)

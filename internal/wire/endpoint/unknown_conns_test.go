@@ -9,7 +9,7 @@ import (
 )
 
 // Silent connections of one machine keep neither a worker nor another machine's controller out: the
-// two meet before the time of the silent ones is over.
+// worker and the controller meet before the time limit of the silent connections is over.
 func TestSilentStrangers(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)

@@ -77,7 +77,7 @@ func TestSnake(t *testing.T) {
 	}
 }
 
-// TestWords are one line each, and have the version and a time.
+// TestWords checks that each record is one line, and has the version and a time.
 func TestWords(t *testing.T) {
 	at := time.Unix(1, 0)
 	text := string(Words{Time: at, Error: &Error{Kind: Usage, Code: 2, Verb: "run", Message: "a\nb"}}.Bytes())
@@ -90,7 +90,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestPrint writes one object over several lines.
+// TestPrint checks that one object is written over several lines.
 func TestPrint(t *testing.T) {
 	var out bytes.Buffer
 	if err := Print(&out, &struct {

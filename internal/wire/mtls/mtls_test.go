@@ -23,8 +23,8 @@ var (
 	boss  = Identity{Node: "head"}
 )
 
-// shake runs both ends of a handshake, as far as one byte each way: only then does an agent learn
-// that the coordinator refused it.
+// shake runs both ends of a handshake, and then sends one byte each way. Only then does an agent
+// learn that the coordinator refused it.
 func shake(server, client *tls.Config) (state tls.ConnectionState, serverErr, clientErr error) {
 	l := bufconn.Listen(1 << 14)
 	dialled := make(chan net.Conn, 1)
@@ -68,7 +68,7 @@ func TestHandshake(t *testing.T) {
 }
 
 // TestResumed checks that an agent resumes its TLS session, with its identity, at another
-// coordinator with the same token, and at none with another.
+// coordinator with the same token, but not at a coordinator with another token.
 func TestResumed(t *testing.T) {
 	client := Client(alice, node)
 	for i, server := range []*tls.Config{Server(alice, boss), Server(alice, Identity{Node: "next"}), Server(alice, boss)} {
@@ -85,7 +85,7 @@ func TestResumed(t *testing.T) {
 	}
 }
 
-// TestResumedSubmitter: a ticket gives its holder no more rights than before.
+// TestResumedSubmitter checks that a ticket gives its holder no more rights than before.
 func TestResumedSubmitter(t *testing.T) {
 	client := Client(alice.Submit(), Identity{})
 	for range 2 {
@@ -105,8 +105,8 @@ func TestSameAuthorityEverywhere(t *testing.T) {
 	}
 }
 
-// TestSubmitToken: its holder is taken for what he is, knows the coordinator, and can pass for
-// none.
+// TestSubmitToken checks that the holder is recognized as a submitter, verifies the coordinator,
+// and cannot act as a coordinator or an agent.
 func TestSubmitToken(t *testing.T) {
 	submit, err := ParseToken(alice.Submit().Text() + "\n")
 	if err != nil {
@@ -122,13 +122,13 @@ func TestSubmitToken(t *testing.T) {
 	if submit.ID() != alice.ID() || submit.Submit() != submit {
 		t.Errorf("%v of %v", submit, alice)
 	}
-	// With another cluster's, both sides see it.
+	// With another cluster's submit token, both sides refuse.
 	_, serr, cerr = shake(Server(bob, boss), Client(submit, node))
 	if err := ExplainClient(cerr, "h:1", Client(submit, node)); !errors.Is(err, ErrToken) ||
 		!strings.Contains(err.Error(), "("+bob.ID()+" there, "+alice.ID()+" here)") || serr == nil {
 		t.Errorf("client: %v, server: %v", err, serr)
 	}
-	// He signs with what he has, as a coordinator.
+	// The holder signs with its own key, as a coordinator.
 	forged := Server(alice, boss)
 	forged.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return submitters(submit).leaf(boss, x509.ExtKeyUsageServerAuth, role)
@@ -227,7 +227,7 @@ func TestClocksApart(t *testing.T) {
 	}
 }
 
-// TestStrangers are peers that are no part of golaunch.
+// TestStrangers has peers that are no part of golaunch.
 func TestStrangers(t *testing.T) {
 	for _, c := range []struct {
 		name, says, want string
@@ -275,8 +275,8 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// BenchmarkHandshake is the cost of both ends of a handshake: the first of an agent, a resumed one,
-// and a resumed one with the key exchange of [Handshake].
+// BenchmarkHandshake measures both ends of a handshake: the first of an agent, a resumed one, and a
+// resumed one with the key exchange of [Handshake].
 func BenchmarkHandshake(b *testing.B) {
 	for _, c := range []struct {
 		name    string

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// again is an agent's handshake with a server, as far as the ticket.
+// again does an agent's handshake with a server, until the agent has the ticket.
 func again(t *testing.T, server, client *tls.Config) (state tls.ConnectionState, err error) {
 	t.Helper()
 	l := bufconn.Listen(1 << 14)
@@ -39,8 +39,8 @@ func again(t *testing.T, server, client *tls.Config) (state tls.ConnectionState,
 	return s.ConnectionState(), err
 }
 
-// TestTickets follows an agent for days: it resumes its session with a cheap key exchange whenever it
-// comes back, as itself, with a leaf that is not older than a day.
+// TestTickets follows an agent for days. Whenever the agent returns, it resumes its session with a
+// cheap key exchange, with its own identity and a leaf that is at most a day old.
 func TestTickets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := Client(alice, node)
@@ -58,8 +58,8 @@ func TestTickets(t *testing.T) {
 	})
 }
 
-// TestTicketIsRefused: an agent whose ticket is not taken makes no handshake without signatures or
-// with the cheap key exchange, and a full one the next time.
+// TestTicketIsRefused checks that an agent whose ticket is refused makes no handshake without
+// signatures or with the cheap key exchange, and makes a full one the next time.
 func TestTicketIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := Client(alice, node)
@@ -76,7 +76,7 @@ func TestTicketIsRefused(t *testing.T) {
 		if state, err := again(t, forgetful, client); err != nil || state.DidResume || state.CurveID != tls.X25519MLKEM768 {
 			t.Errorf("the next handshake: %v, resumed: %v, by %v", err, state.DidResume, state.CurveID)
 		}
-		// A ticket of another token, and one whose leaf has ended.
+		// A ticket of another token, and a ticket whose leaf has expired.
 		cache.Put("", state)
 		if state, err := again(t, Server(bob, boss), client); err == nil {
 			t.Errorf("another token takes the ticket: resumed %v", state.DidResume)
@@ -89,8 +89,8 @@ func TestTicketIsRefused(t *testing.T) {
 	})
 }
 
-// TestTicketKeys change with the days. A coordinator knows those of others whose clocks differ by a
-// day, and none that are older than tickets may be.
+// TestTicketKeys checks that the keys change each day. A coordinator has the keys of coordinators
+// whose clocks differ by a day, and none that are older than a ticket may be.
 func TestTicketKeys(t *testing.T) {
 	const today = 20000
 	now := alice.ticketKeys(today)

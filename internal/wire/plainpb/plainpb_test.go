@@ -16,8 +16,8 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// TestMessagesAsValues compares what is done with messages as Go values with what protobuf does, for
-// each kind of message, and in it each of the fields that exclude each other.
+// TestMessagesAsValues compares this package with protobuf, for each kind of message, and for each
+// choice of fields that exclude each other.
 func TestMessagesAsValues(t *testing.T) {
 	all := (&pb.FromAgent{}).ProtoReflect().Descriptor().ParentFile().Messages()
 	for i := range all.Len() {
@@ -59,8 +59,8 @@ func checkAsValue(t *testing.T, m proto.Message) {
 	}
 }
 
-// filling is what fields are set to. Lists have n elements. Of fields that exclude each other, the
-// one of number choice is set.
+// filling says to what fields are set. Lists have n elements. Of fields that exclude each other,
+// the one of number choice is set.
 type filling struct {
 	n      int
 	number int64
@@ -89,7 +89,7 @@ func (f filling) fill(m protoreflect.Message, depth int) {
 	}
 }
 
-// value is one of a field; empty has an empty message for it.
+// value returns a value for a field; empty has an empty message for the field.
 func (f filling) value(d protoreflect.FieldDescriptor, empty func() protoreflect.Value, depth int) protoreflect.Value {
 	switch d.Kind() {
 	case protoreflect.MessageKind:

@@ -15,8 +15,8 @@ type disk struct {
 	w       *world
 	state   []byte
 	changes [][]byte
-	// fails is the number of writes until one fails, which may or may not be on the disk; negative
-	// for none. hangs is how much longer each write takes than it should.
+	// fails is the number of writes until one fails; negative for none. The failed write may or may
+	// not be on the disk. hangs is how much longer each write takes than it should.
 	fails int
 	hangs time.Duration
 }
@@ -124,8 +124,8 @@ func (w *world) fail(voters []Voter) {
 	})
 }
 
-// TestAllAreStartedAgain, whether or not a snapshot has replaced what they agreed on. They know it
-// all.
+// TestAllAreStartedAgain checks that all voters still know everything that they agreed on, whether
+// or not a snapshot has replaced it.
 func TestAllAreStartedAgain(t *testing.T) {
 	for seed := range uint64(40) {
 		run(t, seed, func(w *world) {
@@ -149,7 +149,7 @@ func TestAllAreStartedAgain(t *testing.T) {
 	}
 }
 
-// TestADiskThatHangs is as if its voter were gone: another one leads.
+// TestADiskThatHangs checks that the voter then acts as if it were gone: another one leads.
 func TestADiskThatHangs(t *testing.T) {
 	run(t, 1, func(w *world) {
 		w.disks = map[uint64]*disk{}
@@ -168,12 +168,12 @@ func TestADiskThatHangs(t *testing.T) {
 		time.Sleep(8 * election)
 		w.leader()
 		w.mu.Lock()
-		w.kept = nil // what it heard of late is not in its order
+		w.kept = nil // late entries are reported out of order
 		w.mu.Unlock()
 	})
 }
 
-// TestAFreshVoterKeepsItsID because others were told of it before the log began.
+// TestAFreshVoterKeepsItsID checks the ID of a voter that others were told of before the log began.
 func TestAFreshVoterKeepsItsID(t *testing.T) {
 	run(t, 1, func(w *world) {
 		w.disks = map[uint64]*disk{}

@@ -20,7 +20,7 @@ func TestOneVoterLeadsAtOnce(t *testing.T) {
 }
 
 // TestVotersBeginTogether founds a log with other voters. The founder leads at once, even if one of
-// them has gone by then and another continues in its place.
+// the others is gone by then and a new voter replaces it.
 func TestVotersBeginTogether(t *testing.T) {
 	for seed := range uint64(20) {
 		run(t, seed, func(w *world) {
@@ -82,7 +82,7 @@ func TestAMinorityIsOver(t *testing.T) {
 	})
 }
 
-// TestVotersShrink to one, which then needs no other.
+// TestVotersShrink has voters shrink to one, which then needs no other.
 func TestVotersShrink(t *testing.T) {
 	run(t, 1, func(w *world) {
 		voters := []Voter{w.add(), w.add(), w.add()}
@@ -97,8 +97,8 @@ func TestVotersShrink(t *testing.T) {
 	})
 }
 
-// TestNewVotersThatDie before they have the log stop nothing. The old voters continue, and others
-// replace the new ones.
+// TestNewVotersThatDie checks that new voters that die before they have the log stop nothing. The
+// old voters continue, and others replace the new ones.
 func TestNewVotersThatDie(t *testing.T) {
 	run(t, 1, func(w *world) {
 		voters := []Voter{w.add(), w.add(), w.add()}
@@ -224,7 +224,7 @@ func TestTransferAlone(t *testing.T) {
 	})
 }
 
-// TestAFullLog takes only a snapshot, and then entries again.
+// TestAFullLog checks that a full log takes only a snapshot, and then entries again.
 func TestAFullLog(t *testing.T) {
 	run(t, 1, func(w *world) {
 		l := w.logs[w.add().ID]

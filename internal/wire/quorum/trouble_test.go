@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/mutants"
 )
 
-// TestWorld: voters die and are replaced; the network loses, duplicates and reorders messages and
-// splits; snapshots replace the past often or rarely; and still there is a leader.
+// TestWorld checks that there is always a leader again. Voters die and are replaced. The network
+// loses, duplicates and reorders messages, and splits. Snapshots replace the past often or rarely.
 func TestWorld(t *testing.T) {
 	for seed := range uint64(mutants.Worlds(200)) {
 		if *worldSeed != 0 && *worldSeed != seed+1 {
@@ -104,8 +104,8 @@ func (w *world) split(few []Voter) {
 	}
 }
 
-// absent cuts a voter off while others are replaced, and reconnects it afterwards. Those continue,
-// and vote for no one.
+// absent cuts off a voter while others are replaced, and reconnects it afterwards. The replaced
+// voters keep running, and vote for no voter.
 func (w *world) absent(voters []Voter) {
 	w.split(voters[:1])
 	for range 2 {
@@ -131,7 +131,7 @@ func (w *world) ghost() Voter {
 	return v
 }
 
-// ghosts are too many of them. The leader leads without them.
+// ghosts adds too many such voters. The leader leads without them.
 func (w *world) ghosts(voters []Voter) {
 	r, _ := w.leader()
 	r.Reconfigure([]Voter{w.ghost(), w.ghost(), w.ghost(), voters[0]})

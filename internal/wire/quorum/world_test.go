@@ -27,13 +27,13 @@ type world struct {
 	mu     sync.Mutex
 	random *rand.Rand
 	logs   map[uint64]*Log
-	// side is where each voter is while the network is cut in two. loss is how many of a hundred
-	// messages are lost.
+	// side says on which side each voter is while the network is cut in two. loss is how many of a
+	// hundred messages are lost.
 	side map[uint64]bool
 	loss int
 	next uint64
-	// kept are the entries that were reported as committed. newest is the newest term in which an
-	// entry was. One of seldom proposals is a snapshot.
+	// kept are the entries that were reported as committed. newest is the newest term that has an
+	// entry. One of seldom proposals is a snapshot.
 	kept   []string
 	newest uint64
 	seldom int
@@ -328,8 +328,8 @@ func (w *world) kill(id uint64) {
 	l.Close()
 }
 
-// part cuts the network so that the given voters are on their own. Without any it mends the
-// network.
+// part cuts the network so that the given voters are on their own. Without any voters it restores
+// the network.
 func (w *world) part(ids ...uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -366,7 +366,7 @@ func (w *world) end() {
 	}
 }
 
-// bounded checks that a voter has no more than one snapshot and what was added after it.
+// bounded checks that a voter has no more than one snapshot and the entries after it.
 func (w *world) bounded(id uint64, l *Log) {
 	size := 0
 	for i, e := range l.past.sealed {

@@ -15,7 +15,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/rpcframe"
 )
 
-// TestRound: reading returns the written frames in order, and then io.EOF.
+// TestRound checks that reading returns the written frames in order, and then io.EOF.
 func TestRound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		frames := rapid.SliceOf(rapid.Custom(func(t *rapid.T) rpcframe.Frame {

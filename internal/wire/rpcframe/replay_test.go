@@ -9,7 +9,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/rpcframe"
 )
 
-// TestReplay: over connections that break at any frame, each frame is received once and in order.
+// TestReplay checks that each frame is received once and in order, over connections that break at
+// any frame.
 func TestReplay(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var sender, receiver rpcframe.Replay[rpcframe.Frame]
@@ -65,7 +66,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestAnswered: an answer to a call proves that everything up to the call has arrived.
+// TestAnswered checks that an answer to a call proves that everything up to the call has arrived.
 func TestAnswered(t *testing.T) {
 	r := rpcframe.Resumed[int](7)
 	for n := range 3 {

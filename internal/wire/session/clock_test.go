@@ -13,8 +13,8 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// TestClock has the coordinator's clock an hour ahead, and heartbeats that take long on one way or
-// the other.
+// TestClock has the coordinator's clock an hour ahead, and heartbeats that take long in one
+// direction or the other.
 func TestClock(t *testing.T) {
 	const ahead = time.Hour
 	synctest.Test(t, func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestAnother has a node whose name is taken, at first by another machine, then on its own.
+// TestAnother has a node whose name is taken, first by another machine, then on its own machine.
 func TestAnother(t *testing.T) {
 	e := RefusedError{Node: "vm", Taken: netip.MustParseAddr("fd00::1")}
 	for _, want := range []string{"vm-fd00--1", fmt.Sprintf("vm-fd00--1-%d", os.Getpid())} {

@@ -27,7 +27,8 @@ type town struct {
 	says map[string]string
 
 	mu sync.Mutex
-	// asked are the places in the order in which an agent turned to them, and hellos what it said.
+	// asked are the places in the order in which an agent asked them, and hellos its messages
+	// there.
 	asked  []string
 	hellos map[string]*pb.Hello
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// receive takes an archive in.
+// receive puts an archive into a cache.
 func receive(c *Cache, w report.Workspace, content []byte) (*Archive, error) {
 	in, err := c.Receive(w)
 	if err != nil {
@@ -68,8 +68,8 @@ func TestWrongContent(t *testing.T) {
 	}
 }
 
-// TestEviction checks that the cache removes what was not used for the longest time, and nothing
-// that is used, also by other processes.
+// TestEviction checks that the cache removes the least recently used archive, and nothing that this
+// or another process uses.
 func TestEviction(t *testing.T) {
 	c := NewCache(filepath.Join(t.TempDir(), "cache"))
 	c.limit = 25
@@ -118,7 +118,8 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// TestSweep checks that what dead processes left behind goes, and what living ones use stays.
+// TestSweep checks that the cache removes what dead processes left behind, and keeps what living
+// ones use.
 func TestSweep(t *testing.T) {
 	c := NewCache(filepath.Join(t.TempDir(), "cache"))
 	a, alive := unpacked(t, c, t.TempDir())
@@ -172,7 +173,7 @@ type full struct{ io.Writer }
 
 func (full) Write([]byte) (int, error) { return 0, unix.ENOSPC }
 
-// TestFullDisk checks that what could not be written is not blamed on the file that was read.
+// TestFullDisk checks that a failed write is not blamed on the file that was read.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "large")

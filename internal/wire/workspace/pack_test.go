@@ -124,7 +124,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestTooLarge has 10 GB without a block on the disk, which are refused before they are read.
+// TestTooLarge has a file of 10 GB without a block on the disk, which is refused before it is read.
 func TestTooLarge(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "small", "checkpoints/", "more")
@@ -175,7 +175,7 @@ func TestChanging(t *testing.T) {
 	}
 }
 
-// TestReplacedWhileRead checks that a wrong archive takes no right one with it.
+// TestReplacedWhileRead checks that the removal of a wrong archive does not remove a right one.
 func TestReplacedWhileRead(t *testing.T) {
 	c := NewCache(filepath.Join(t.TempDir(), "cache"))
 	w := archiveOf([]byte("right"))

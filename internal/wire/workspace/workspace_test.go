@@ -73,7 +73,7 @@ func made(t rapid.TB, c *Cache, a *Archive) *Directory {
 	return d
 }
 
-// unpacked returns what a workspace is after a journey.
+// unpacked returns a workspace that was packed and unpacked.
 func unpacked(t rapid.TB, c *Cache, dir string) (*Archive, *Directory) {
 	t.Helper()
 	a, err := c.Pack(dir, limit)

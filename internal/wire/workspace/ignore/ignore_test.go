@@ -50,7 +50,7 @@ func asGit(t rapid.TB, dir string, rules string, paths []string) map[string]bool
 	return ignored
 }
 
-// ours is what the rules say of a path, whose directories may be ignored.
+// ours reports whether the rules ignore a path or one of its directories.
 func ours(rules string, path string) bool {
 	var r Rules
 	r.Add([]byte(rules))
