@@ -4,6 +4,7 @@
 package capacityfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -138,12 +139,19 @@ func Parse(text []byte) (File, error) {
 
 // Tree is the one value of a file, without aliases.
 func Tree(text []byte) (*yaml.Node, error) {
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
-		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
-	}
-	if len(doc.Content) == 0 {
+	var doc, more yaml.Node
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	err := d.Decode(&doc)
+	if err == io.EOF || err == nil && len(doc.Content) == 0 {
 		return nil, errors.New("it is empty; want kinds:")
+	}
+	if err == nil {
+		if err = d.Decode(&more); err == nil {
+			return nil, fmt.Errorf("line %d: a second document begins here; want one", more.Line)
+		}
+	}
+	if err != io.EOF {
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	left := maxValues
 	return expand(doc.Content[0], &left)

@@ -70,6 +70,9 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"":                                  "it is empty; want kinds:",
+		"# nothing\n":                       "it is empty; want kinds:",
+		"name: a\n---\nname: b\n":           "line 2: a second document begins here; want one",
+		"name: a\n---\n\t\n":                "found character that cannot start any token",
 		"kinds:":                            `line 1: "": want names with values`,
 		"kinds: {}":                         "it names no kinds of nodes",
 		"nodes:\n  a: 1":                    `line 1: "nodes" is not known; want kinds, max, limits, name, head,`,

@@ -57,7 +57,8 @@ func TestRayOnAWS(t *testing.T) {
 		"line 35: rsync_exclude: not served: file_mounts are copied whole",
 		"line 40: head_start_ray_commands: not needed: golaunch starts its coordinator",
 		"line 43: worker_start_ray_commands: not needed: golaunch starts its agents",
-		"line 6: availability_zone: golaunch asks for nodes in us-west-2a only; make a node type for each zone")
+		"line 6: availability_zone: golaunch asks for nodes in us-west-2a only; make a node type for each zone",
+		"line 30: TagSpecifications: golaunch sets the tag Name itself")
 	k := f.Kinds[1]
 	got := fmt.Sprint(f.Name, f.Head, f.User, f.Public, f.Files, f.Setup, f.HeadSetup, k.Setup, k.Tags, k.Idle, k.Limit)
 	want := "vision-team{ ray-head-default}ubuntu true[{/opt/code ./code 33} {~/data /srv/data 33}][echo first pip install torch][echo head]" +

@@ -157,7 +157,7 @@ func awsField(r *rayFile, k *Kind, key string, at, n *yaml.Node) error {
 			k.Words = append(k.Words, option)
 		}
 	case key == "TagSpecifications":
-		return awsTags(k, n)
+		return awsTags(r, k, at, n)
 	case key == "MinCount" || key == "MaxCount":
 		r.note(at, "not needed: golaunch asks for one instance at a time")
 	default:
@@ -167,7 +167,7 @@ func awsField(r *rayFile, k *Kind, key string, at, n *yaml.Node) error {
 }
 
 // awsTags takes the tags of instances.
-func awsTags(k *Kind, n *yaml.Node) error {
+func awsTags(r *rayFile, k *Kind, at, n *yaml.Node) error {
 	var all []struct {
 		ResourceType string `yaml:"ResourceType"`
 		Tags         []struct {
@@ -183,6 +183,10 @@ func awsTags(k *Kind, n *yaml.Node) error {
 			return fmt.Errorf("line %d: golaunch tags instances only", n.Line)
 		}
 		for _, tag := range s.Tags {
+			if tag.Key == "Name" {
+				r.note(at, "golaunch sets the tag Name itself")
+				continue
+			}
 			k.Tags[tag.Key] = tag.Value
 		}
 	}
