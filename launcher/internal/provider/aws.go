@@ -25,9 +25,12 @@ func newAWS(o options, cfg CloudConfig) (aws, error) {
 	if err == nil && !o.has("--instance-type", "--launch-template") {
 		err = errors.New("there is no --instance-type")
 	}
+	if _, given := cfg.Tags["Name"]; given && err == nil {
+		err = errors.New("golaunch sets the tag Name itself")
+	}
 	a := aws{cfg: cfg, options: o.without(awsGlobal...), everywhere: o.only(awsGlobal...)}
 	if err == nil && cfg.Login.PublicKey != "" && !o.has("--key-name", "--user-data") {
-		a.options = append(a.options, "--user-data", "#cloud-config\nssh_authorized_keys: ["+cfg.Login.PublicKey+"]\n")
+		a.options = append(a.options, "--user-data", fmt.Sprintf("#cloud-config\nssh_authorized_keys: [%q]\n", cfg.Login.PublicKey))
 	}
 	return a, err
 }

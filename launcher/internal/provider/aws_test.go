@@ -162,13 +162,14 @@ func TestOptionsOfClouds(t *testing.T) {
 		{"aws", "m5.large", `"m5.large" is no option; want --NAME=VALUE`},
 		{"aws", "--region=us-west-2", "there is no --instance-type"},
 		{"aws", "--instance-type=m5.large --client-token x", "golaunch sets --client-token itself"},
+		{"aws", "--instance-type=m5.large", "golaunch sets the tag Name itself"},
 		{"gcp", "--machine-type=m", "want one --zone"},
 		{"gcp", "--zone=a", "there is no --machine-type"},
 		{"gcp", "--zone=a --machine-type=m --async", "golaunch sets --async itself"},
 		{"azure", "--size=s --image=i", "want one --resource-group"},
 		{"azure", "--resource-group=g", "want --size and --image"},
 	} {
-		if _, err := NewCloud(c.cloud, strings.Fields(c.words), CloudConfig{}); err == nil || err.Error() != c.want {
+		if _, err := NewCloud(c.cloud, strings.Fields(c.words), CloudConfig{Tags: map[string]string{"Name": "own"}}); err == nil || err.Error() != c.want {
 			t.Errorf("%s %s: %v, want %s", c.cloud, c.words, err, c.want)
 		}
 	}

@@ -52,18 +52,19 @@ func (g gcp) call(ctx context.Context, verb string, words ...string) ([]byte, er
 	return call{name: "gcloud", args: append(g.words(verb, words...), "--quiet")}.run(ctx)
 }
 
-// createWords create instances. If some fail, gcloud creates the others.
+// createWords create instances. If some fail, gcloud creates the others. It waits for them, since
+// only then does it say that a zone has no capacity.
 func (g gcp) createWords(tags []string) []string {
 	return append(append(append([]string{}, tags...), "--zone="+g.zone), g.options...)
 }
 
 func (g gcp) create(ctx context.Context, tags []string) error {
-	_, err := g.call(ctx, "create", append(g.createWords(tags), "--async")...)
+	_, err := g.call(ctx, "create", g.createWords(tags)...)
 	return err
 }
 
 func (g gcp) line(tag string) []string {
-	return append([]string{"gcloud"}, append(g.words("create", g.createWords([]string{tag})...), "--async", "--quiet")...)
+	return append([]string{"gcloud"}, append(g.words("create", g.createWords([]string{tag})...), "--quiet")...)
 }
 
 func (g gcp) list(ctx context.Context, kind string) ([]Machine, error) {

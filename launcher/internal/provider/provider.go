@@ -5,6 +5,7 @@ package provider
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,9 +64,9 @@ type call struct {
 	args  []string
 }
 
-// run returns what the command prints. The error of a failed command has the first line that it
-// printed on stderr. The environment does not have the coordinator's token, since schedulers keep
-// the environment of the jobs that they start.
+// run returns what the command prints. The error of a failed command has the reason that it printed
+// on stderr. The environment does not have the coordinator's token, since schedulers keep the
+// environment of the jobs that they start.
 func (c call) run(ctx context.Context) ([]byte, error) {
 	group, err := newGroup()
 	if err != nil {
@@ -78,7 +79,7 @@ func (c call) run(ctx context.Context) ([]byte, error) {
 	cmd.Cancel = func() error { return syscall.Kill(-group.id(), syscall.SIGKILL) }
 	cmd.WaitDelay = endTime
 	cmd.Stdin = c.stdin
-	stdout, stderr := &bounded{most: maxOutput}, &bounded{most: maxLine}
+	stdout, stderr := &bounded{most: maxOutput}, &bounded{most: maxWords}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	runtime.LockOSThread() // Pdeathsig is sent at the end of the thread that forks
 	defer runtime.UnlockOSThread()
@@ -127,15 +128,40 @@ func (g *group) close() {
 	_ = g.leader.Wait()         // with "signal: killed", which also closes alive
 }
 
-// maxLine bounds how much of a command's output a message shows.
-const maxLine = 512
+// maxWords bounds how much of a command's stderr is read, and maxLine how much of it a message shows.
+const maxWords, maxLine = 16 << 10, 512
 
+// said is the first line of stderr that is no warning, and the next one if that has the reason, as in
+// gcloud's "Could not fetch resource:". If there are only warnings, it is the first.
 func said(stderr []byte) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(string(stderr)), "\n")
-	if line == "" {
+	var lines []string
+	warning := ""
+	for line := range strings.Lines(string(stderr)) {
+		switch line = strings.TrimSpace(line); {
+		case line == "":
+		case len(lines) == 0 && isWarning(line):
+			warning = cmp.Or(warning, line)
+		case len(lines) == 0 && warning != "" && strings.HasPrefix(line, "- "): // what gcloud warns of
+		default:
+			lines = append(lines, line)
+		}
+	}
+	text := warning
+	if len(lines) > 0 {
+		text = lines[0]
+	}
+	if len(lines) > 1 && strings.HasSuffix(text, ":") {
+		text += " " + lines[1]
+	}
+	if text == "" {
 		return ""
 	}
-	return ": " + line
+	return fmt.Sprintf(": %.*s", maxLine, text)
+}
+
+// isWarning knows the warnings of ssh, gcloud and Python, which has a second line with its source.
+func isWarning(line string) bool {
+	return strings.Contains(strings.ToLower(line), "warning:") || strings.HasPrefix(line, "warnings.warn(")
 }
 
 // bounded keeps the beginning of what is written.

@@ -51,13 +51,16 @@ func TestWrongAnswersAreOneLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"echo hello": `printed what is not its answer: "hello\n"`,
 		"exit 3":     "exit status 3",
-		"echo >&2; echo no quota >&2; seq 9 >&2; exit 1": "exit status 1: no quota",
-		"kill -9 $$":                            "signal: killed",
-		`echo '{"machines": []}'`:               `unknown field "machines"`,
-		`echo '{"nodes": []} and more'`:         "something follows the answer",
-		`sleep 100 & echo '{"nodes": []}'`:      "what it started has its stdout or stderr open",
-		"cat /dev/zero | head -c 5000000":       "printed more than 4 MiB",
-		"head -c 5000000 /dev/zero >&2; exit 1": "exit status 1",
+		"echo >&2; echo no quota >&2; seq 9 >&2; exit 1":                                           "exit status 1: no quota",
+		"echo Warning: a key was added >&2; echo refused >&2; exit 1":                              "exit status 1: refused",
+		"echo 'a.py:1: OldWarning: x' >&2; echo '  warnings.warn(x)' >&2; echo denied >&2; exit 1": "exit status 1: denied",
+		"echo warning: only that >&2; exit 1":                                                      "exit status 1: warning: only that",
+		"kill -9 $$":                                                                               "signal: killed",
+		`echo '{"machines": []}'`:                                                                  `unknown field "machines"`,
+		`echo '{"nodes": []} and more'`:                                                            "something follows the answer",
+		`sleep 100 & echo '{"nodes": []}'`:                                                         "what it started has its stdout or stderr open",
+		"cat /dev/zero | head -c 5000000":                                                          "printed more than 4 MiB",
+		"head -c 5000000 /dev/zero >&2; exit 1":                                                    "exit status 1",
 	} {
 		_, err := script(t, text).List(t.Context())
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || len(err.Error()) > 2*maxLine {
