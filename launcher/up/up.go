@@ -111,10 +111,11 @@ func (c *Cluster) DryRun(ctx context.Context, w io.Writer) error {
 		if err != nil {
 			return usage.Errorf("%s: %s: %w", c.path, k.Name, err)
 		}
-		fmt.Fprintf(&b, "# %s: %d to %d nodes, each by\n", k.Name, k.Min, k.Max)
+		head := ""
 		if k.Name == c.file.Head.Kind {
-			fmt.Fprintf(&b, "# %s: the head, and %d to %d nodes, each by\n", k.Name, k.Min, k.Max)
+			head = "the head, and "
 		}
+		fmt.Fprintf(&b, "# %s: %s%d to %d nodes, each by\n", k.Name, head, k.Min, k.Max)
 		words := p.Line(k.Name + "-TAG")
 		for i, word := range words {
 			words[i] = shellword.Quote(word)
