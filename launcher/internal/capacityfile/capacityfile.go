@@ -142,7 +142,7 @@ func Tree(text []byte) (*yaml.Node, error) {
 	var doc, more yaml.Node
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	err := d.Decode(&doc)
-	if err == io.EOF || err == nil && len(doc.Content) == 0 {
+	if errors.Is(err, io.EOF) || err == nil && len(doc.Content) == 0 {
 		return nil, errors.New("it is empty; want kinds:")
 	}
 	if err == nil {
@@ -150,7 +150,7 @@ func Tree(text []byte) (*yaml.Node, error) {
 			return nil, fmt.Errorf("line %d: a second document begins here; want one", more.Line)
 		}
 	}
-	if err != io.EOF {
+	if !errors.Is(err, io.EOF) {
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	left := maxValues
