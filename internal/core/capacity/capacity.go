@@ -38,6 +38,9 @@ import (
 // TagLabel is the label with which a node names the [Claim] for which it was made.
 const TagLabel = "capacity.tag"
 
+// KindLabel is the label by which a node without a claim says of which [Kind] it is.
+const KindLabel = "capacity.kind"
+
 // Kind is a kind of node that a provider can make: a node group of Kubernetes' Cluster Autoscaler,
 // or a partition of Slurm.
 type Kind struct {

@@ -166,6 +166,18 @@ func (p *Pool) Lost(at time.Time, node, tag string, drained bool) {
 	}
 }
 
+// KindOf is the kind of a node with these labels: that of its claim, or what its label says of a node
+// that no provider has made; empty if there is none.
+func (p *Pool) KindOf(labels map[string]string) string {
+	if c, ours := p.Claims[labels[TagLabel]]; ours {
+		return c.Kind
+	}
+	if kind := labels[KindLabel]; len(kind) <= MaxKind {
+		return kind
+	}
+	return ""
+}
+
 // Sorted returns the claims, oldest first.
 func (p *Pool) Sorted() []Claim {
 	return slices.SortedFunc(maps.Values(p.Claims), func(a, b Claim) int { return cmp.Compare(a.Seq, b.Seq) })

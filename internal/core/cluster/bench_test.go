@@ -17,7 +17,7 @@ func jobOf(id string, nodes int) Spec {
 func filled(nodes int) *State {
 	s := New()
 	for i := range nodes {
-		s.Step(Joined{machineOf(i, 8, 0)})
+		s.Step(Joined{Node: machineOf(i, 8, 0)})
 	}
 	return s
 }
@@ -41,7 +41,7 @@ func BenchmarkGather(b *testing.B) {
 		s := New()
 		s.Step(Submitted{jobOf("all", manyNodes)})
 		for i := range manyNodes {
-			s.Step(Joined{machineOf(i, 8, 0)})
+			s.Step(Joined{Node: machineOf(i, 8, 0)})
 		}
 		if j, _ := s.Job("all"); j.Summary.Phase != job.Preparing {
 			b.Fatal(j.Waits)

@@ -36,7 +36,7 @@ func (w *world) check(out Outcome) error {
 			clear(w.taken) // the first job will get other nodes
 		}
 	}
-	for _, err := range []error{w.checkNodes(), w.checkCounts(), w.checkOrder(out, waiting), w.checkFeasible(waiting), w.checkExchange(out, w.waited)} {
+	for _, err := range []error{w.checkNodes(), w.checkCounts(), w.checkCharges(), w.checkOrder(out, waiting), w.checkFeasible(waiting), w.checkExchange(out, w.waited)} {
 		if err != nil {
 			return err
 		}
@@ -155,6 +155,40 @@ func (w *world) checkCounts() error {
 	}
 	if usable != w.state.usable || free != w.state.free {
 		return fmt.Errorf("%d nodes with %d free GPUs are counted as %d with %d", usable, free, w.state.usable, w.state.free)
+	}
+	return nil
+}
+
+// checkCharges checks that what jobs are charged for and what is idle are all time of all nodes, and
+// that jobs are charged for the GPUs that they have held.
+func (w *world) checkCharges() error {
+	jobs, others := w.state.Charged(w.at)
+	sums := others.Idle
+	for _, r := range w.jobs {
+		gpus := int64(0)
+		for kind, x := range jobs[r.Job.ID] {
+			if x.Nodes < 0 || x.GPUs < 0 {
+				return fmt.Errorf("job %s is charged for %v of %s", r.Job.ID, x, kind)
+			}
+			gpus += x.GPUs
+			x.Add(sums[kind])
+			sums[kind] = x
+		}
+		switch {
+		case r.Within != "" && len(jobs[r.Job.ID]) > 0:
+			return fmt.Errorf("job %s is charged for what its reservation holds", r.Job.ID)
+		case r.Within == "" && (gpus > r.gpuTime || gpus != r.gpuTime && !w.turned):
+			return fmt.Errorf("job %s is charged for %d of %d ms of GPUs", r.Job.ID, gpus, r.gpuTime)
+		}
+		if gpus > 0 {
+			w.seen["charged"] = true
+		}
+	}
+	for kind, passed := range w.passed {
+		sum := sums[kind]
+		if sum.Nodes > passed.Nodes || sum.GPUs > passed.GPUs || sum != passed && !w.turned {
+			return fmt.Errorf("%v of %v of %s are charged or idle", sum, passed, kind)
+		}
 	}
 	return nil
 }

@@ -112,8 +112,12 @@ type (
 	// Submitted adds a job that [State.Check] has let pass.
 	Submitted struct{ Spec Spec }
 	// Joined says that a node is there. For a node that was there already, it brings newer facts,
-	// and the agent is back as with [Rejoined].
-	Joined struct{ Node placement.Node }
+	// and the agent is back as with [Rejoined]. The node's time is charged by its Kind, which is empty
+	// if the node has none.
+	Joined struct {
+		Node placement.Node
+		Kind string
+	}
 	// Freed says that GPUs of a node, by index, are free now that processes outside the cluster held
 	// when it joined.
 	Freed struct {

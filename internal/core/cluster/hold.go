@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"slices"
+	"time"
 
+	"github.com/golaunch/golaunch/internal/core/charge"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -28,12 +30,16 @@ func (s *State) drop(e *entry, n *clusterNode) {
 
 // handOver notes which share of a node a job has.
 func (s *State) handOver(e *entry, share placement.Node) {
+	s.charge(s.nodes[share.Name])
 	s.count(e, len(share.GPUs)-len(e.held[share.Name].GPUs))
 	e.held[share.Name] = share
 }
 
 // takeBack notes that a job no longer has a share of a node.
 func (s *State) takeBack(e *entry, node string) {
+	if n := s.nodes[node]; n != nil { // the last time of a lost node is charged
+		s.charge(n)
+	}
 	s.count(e, -len(e.held[node].GPUs))
 	delete(e.held, node)
 	if e.yields != nil && len(e.held) == 0 {
@@ -54,6 +60,39 @@ func (s *State) count(e *entry, gpus int) {
 	}
 }
 
+// charge charges the holders of a node for its time until now. It comes before each change of what
+// they hold.
+func (s *State) charge(n *clusterNode) {
+	holders, each, idle := n.divide(s.at)
+	for i, e := range holders {
+		if each[i] != (charge.Time{}) {
+			each[i].Add(e.charged[n.kind])
+			e.charged[n.kind] = each[i]
+		}
+	}
+	s.spent.Rest(n.kind, idle)
+	n.since = s.at
+}
+
+// divide returns what the holders of a node are to be charged for until a time, and what is idle. A
+// reservation is charged for what jobs hold within it.
+func (n *clusterNode) divide(until time.Time) (holders []*entry, each []charge.Time, idle charge.Time) {
+	var shares []charge.Share
+	for _, e := range n.holders {
+		if e.queue.reservation != nil {
+			continue
+		}
+		held := e.held[n.facts.Name]
+		share := charge.Share{GPUs: len(held.GPUs)}
+		if e.Job.Request.CPUs > 0 {
+			share.CPUs = held.CPUs
+		}
+		holders, shares = append(holders, e), append(shares, share)
+	}
+	each, idle = charge.Node{GPUs: len(n.facts.GPUs), CPUs: n.facts.CPUs, Since: n.since}.Divide(until, shares)
+	return holders, each, idle
+}
+
 // release takes all nodes from a job that has ended.
 func (s *State) release(e *entry) {
 	for _, name := range sorted(e.held) {
@@ -64,6 +103,7 @@ func (s *State) release(e *entry) {
 
 // forget takes a node out of the cluster.
 func (s *State) forget(n *clusterNode) {
+	s.charge(n)
 	n.drained = true
 	s.refresh(n)
 	delete(s.nodes, n.facts.Name)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/golaunch/golaunch/internal/core/charge"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -41,7 +42,7 @@ func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
 		for g := range option(t, f, "held", 0) {
 			n.GPUs[g].HeldBy = "pid 4411"
 		}
-		m.say(t, b, Joined{n})
+		m.say(t, b, Joined{n, kindOf(n)})
 	case "freed":
 		m.say(t, b, Freed{f[1], numbers(t, f[2])})
 	case "lost":
@@ -96,6 +97,10 @@ func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
 		m.say(t, b, Happened{f[1], job.TimedOut{Kind: job.AlarmExclusion, Seq: m.job(f[1]).exclusion}})
 	case "readmit-node":
 		m.say(t, b, Readmit{f[1]})
+	case "wait":
+		m.wait(time.Duration(number(t, f[1])) * time.Second)
+	case "charged":
+		m.charged(b)
 	case "crash":
 		if err := m.crash(); err != nil {
 			t.Fatal(err)
@@ -123,6 +128,20 @@ func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
 	default:
 		t.Fatalf("unknown event %q", f)
 	}
+}
+
+// charged prints what jobs are charged for, and what is idle, in seconds of nodes and GPUs.
+func (m *sim) charged(b *strings.Builder) {
+	jobs, others := m.state.Charged(m.at)
+	line := func(who string, charged map[string]charge.Time) {
+		for _, kind := range sorted(charged) {
+			fmt.Fprintf(b, "  %s %s %d %d\n", who, kind, charged[kind].Nodes/1000, charged[kind].GPUs/1000)
+		}
+	}
+	for _, id := range sorted(jobs) {
+		line(id, jobs[id])
+	}
+	line("idle", others.Idle)
 }
 
 // answer delivers all messages on their way to a job, and those that follow from them.

@@ -8,7 +8,9 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/golaunch/golaunch/internal/core/charge"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/snapshot"
 	"github.com/golaunch/golaunch/launcher/report"
@@ -30,6 +32,10 @@ type sim struct {
 	// drained are nodes that were asked to drain, true once they may leave.
 	drained map[string]bool
 	limits  Limits
+	// at is the time, and passed the time of nodes by kind, without what a clock that was set back
+	// shows again.
+	at     time.Time
+	passed map[string]charge.Time
 }
 
 // record is a job and its live processes.
@@ -55,6 +61,8 @@ type record struct {
 	gifts, gave int
 	// exclusion is the newest alarm that ends the exclusion of its nodes.
 	exclusion int
+	// gpuTime is the time of the GPUs that it held, in milliseconds.
+	gpuTime int64
 }
 
 type place struct {
@@ -63,11 +71,14 @@ type place struct {
 }
 
 func newSim() *sim {
-	return &sim{state: New(), nodes: map[string]placement.Node{}, drained: map[string]bool{}}
+	return &sim{
+		state: New(), nodes: map[string]placement.Node{}, drained: map[string]bool{}, at: time.UnixMilli(1_790_000_000_000).UTC(), passed: map[string]charge.Time{},
+	}
 }
 
-// told is an event and the nodes that left because of it, in order.
+// told is an event with its time, and the nodes that it let leave, in order.
 type told struct {
+	at    time.Time
 	what  Event
 	leave []string
 }
@@ -117,10 +128,10 @@ func (m *sim) steps(ev Event) (Outcome, error) {
 	if h, ok := ev.(Happened); ok && (isTimer(h.Event) || len(m.log)%8 == 0) { // a snapshot is expensive
 		before = snapshot.Encode(m.state)
 	}
-	out := m.state.Step(ev)
+	out := m.state.StepAt(m.at, ev)
 	switch {
 	case !out.Stale:
-		m.log = append(m.log, told{ev, out.Leave})
+		m.log = append(m.log, told{m.at, ev, out.Leave})
 	case before != nil && !bytes.Equal(before, snapshot.Encode(m.state)):
 		return out, fmt.Errorf("%v should change nothing, but does", ev)
 	}
@@ -359,7 +370,7 @@ func (m *sim) crash() error {
 		}
 	}
 	for _, e := range m.log {
-		if out := again.Step(e.what); !slices.Equal(out.Leave, e.leave) {
+		if out := again.StepAt(e.at, e.what); !slices.Equal(out.Leave, e.leave) {
 			return fmt.Errorf("the log lets %v leave, not %v", out.Leave, e.leave)
 		}
 	}
@@ -374,6 +385,30 @@ func (m *sim) crash() error {
 func (m *sim) compact() error {
 	m.past, m.log = snapshot.Encode(m.state), nil
 	return snapshot.Check(m.state)
+}
+
+// wait lets time pass.
+func (m *sim) wait(d time.Duration) {
+	m.at = m.at.Add(d)
+	ms := max(0, d.Milliseconds())
+	for _, n := range m.nodes {
+		all := m.passed[kindOf(n)]
+		all.Add(charge.Time{Nodes: ms, GPUs: ms * int64(len(n.GPUs))})
+		m.passed[kindOf(n)] = all
+	}
+	for _, r := range m.jobs {
+		for _, share := range r.held {
+			r.gpuTime += ms * int64(len(share.GPUs))
+		}
+	}
+}
+
+// kindOf is odd or even.
+func kindOf(n placement.Node) string {
+	if strings.ContainsAny(n.Name[len(n.Name)-1:], "13579") {
+		return "odd"
+	}
+	return "even"
 }
 
 func machineOf(i, gpus, cpus int) placement.Node {

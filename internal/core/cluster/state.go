@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/core/charge"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/jobstate"
 	"github.com/golaunch/golaunch/placement"
@@ -32,6 +33,8 @@ type State struct {
 	usable, free int
 	// dirty are the queues in which something may have become possible.
 	dirty []*queue
+	// spent has the time of nodes that is divided, except what known jobs were charged for.
+	spent charge.Ledger
 	out   Outcome `snapshot:"-"`
 	// at is the time of the newest event.
 	at time.Time `snapshot:"-"`
@@ -54,6 +57,9 @@ type clusterNode struct {
 	// the node counts.
 	freeGPUs int
 	counts   bool
+	// kind is the kind of node, and since when its holders have held it as they do.
+	kind  string
+	since time.Time
 }
 
 // entry is a job of the cluster.
@@ -77,6 +83,8 @@ type entry struct {
 	// empty otherwise.
 	yields *entry
 	until  time.Time
+	// charged is what it was charged for, by kind of node.
+	charged map[string]charge.Time
 	// ended says that the job itself has ended, while jobs within a reservation may still run. done
 	// says that the job no longer holds anything.
 	ended, done bool
@@ -132,6 +140,7 @@ type queue struct {
 func New() *State {
 	return &State{
 		nodes: map[string]*clusterNode{}, jobs: map[string]*entry{}, avoided: map[string]string{}, used: map[purse]int{}, queue: &queue{},
+		spent: charge.NewLedger(),
 	}
 }
 
@@ -140,7 +149,7 @@ func New() *State {
 func (s *State) add(spec Spec) *entry {
 	s.submitted++
 	spec.Priority = cmp.Or(spec.Priority, Interactive)
-	e := &entry{Spec: spec, least: leastGPUs(spec.Job.Request), seq: s.submitted, queue: s.queue, held: map[string]placement.Node{}, leaving: map[string]bool{}}
+	e := &entry{Spec: spec, least: leastGPUs(spec.Job.Request), seq: s.submitted, queue: s.queue, held: map[string]placement.Node{}, leaving: map[string]bool{}, charged: map[string]charge.Time{}}
 	if res := s.jobs[spec.Within]; res != nil {
 		e.queue = res.inner
 		res.inner.open = append(res.inner.open, e)

@@ -3,7 +3,9 @@ package cluster
 import (
 	"maps"
 	"slices"
+	"time"
 
+	"github.com/golaunch/golaunch/internal/core/charge"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/lighthouse"
 	"github.com/golaunch/golaunch/internal/core/words"
@@ -187,9 +189,30 @@ func (s *State) Saves(id string) *report.Saves {
 	return nil
 }
 
-// Forget drops a finished job. Any other job stays.
+// Charged returns what each job that is known was charged for until a time, by ID and kind of node, and
+// the time of all others.
+func (s *State) Charged(until time.Time) (jobs map[string]map[string]charge.Time, others charge.Ledger) {
+	jobs, others = make(map[string]map[string]charge.Time, len(s.jobs)), s.spent.Clone()
+	for id, e := range s.jobs {
+		jobs[id] = maps.Clone(e.charged)
+	}
+	for _, n := range s.nodes {
+		holders, each, idle := n.divide(until)
+		for i, e := range holders {
+			if each[i] != (charge.Time{}) {
+				each[i].Add(jobs[e.Job.ID][n.kind])
+				jobs[e.Job.ID][n.kind] = each[i]
+			}
+		}
+		others.Rest(n.kind, idle)
+	}
+	return jobs, others
+}
+
+// Forget drops a finished job, and keeps what its user was charged for. Any other job stays.
 func (s *State) Forget(id string) {
 	if e := s.jobs[id]; e != nil && e.done {
+		s.spent.Fold(e.User, e.charged)
 		delete(s.jobs, id)
 	}
 }

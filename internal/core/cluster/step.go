@@ -23,7 +23,7 @@ func (s *State) Step(ev Event) Outcome {
 	case Submitted:
 		s.submit(ev.Spec)
 	case Joined:
-		s.joined(ev.Node)
+		s.joined(ev)
 	case Freed:
 		s.freed(ev)
 	case Lost:
@@ -59,13 +59,16 @@ func (s *State) submit(spec Spec) {
 	}
 }
 
-func (s *State) joined(facts placement.Node) {
+func (s *State) joined(ev Joined) {
+	facts := ev.Node
 	n := s.nodes[facts.Name]
 	if n == nil {
-		n = &clusterNode{}
+		n = &clusterNode{since: s.at}
 		s.nodes[facts.Name] = n
+	} else {
+		s.charge(n)
 	}
-	n.facts = facts
+	n.facts, n.kind = facts, s.spent.Begin(s.at, ev.Kind)
 	s.refresh(n)
 	s.queue.mark(s, true)
 	for _, e := range slices.Clone(n.holders) {

@@ -52,7 +52,7 @@ func TestWorld(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for _, want := range []string{"success", "failure", "waited", "passed", "shared", "repaired", "left", "exchanged", "kept", "avoided", "quarantined", "crashed", "reservation", "freed", "preempted", "limited"} {
+	for _, want := range []string{"success", "failure", "waited", "passed", "shared", "repaired", "left", "exchanged", "kept", "avoided", "quarantined", "crashed", "reservation", "freed", "preempted", "limited", "charged"} {
 		if _, ok := seen.Load(want); !ok && !failed.Load() {
 			t.Errorf("no world had %s: the worlds are too tame", want)
 		}
@@ -77,12 +77,15 @@ type world struct {
 	taken  map[string]map[string]bool
 	seen   map[string]bool
 	print  func(string, ...any)
+	// clock says how much time passes before each event. At times, turned worlds set it back.
+	clock  *rand.Rand
+	turned bool
 }
 
 func newWorld(seed uint64) *world {
 	w := &world{
 		sim: newSim(), rng: rand.New(rand.NewPCG(seed, 2)), sharing: newSharing(seed), waited: map[string][]string{}, taken: map[string]map[string]bool{},
-		seen: map[string]bool{}, print: func(string, ...any) {},
+		seen: map[string]bool{}, print: func(string, ...any) {}, clock: rand.New(rand.NewPCG(seed, 4)), turned: seed%4 == 1,
 	}
 	for i := range 2 + w.rng.IntN(5) {
 		w.pool = append(w.pool, machineOf(i, w.rng.IntN(5), w.rng.IntN(3)*4))
@@ -159,7 +162,7 @@ func (w *world) calmDown() error {
 	}
 	for _, n := range w.pool {
 		if !w.there(n) {
-			if err := w.event(Joined{n}); err != nil {
+			if err := w.event(Joined{n, kindOf(n)}); err != nil {
 				return err
 			}
 		}
@@ -209,7 +212,7 @@ func (w *world) act() error {
 	case k < 60:
 		return w.finishSome()
 	case k < 70 && !w.there(n):
-		return w.event(Joined{n})
+		return w.event(Joined{n, kindOf(n)})
 	case w.calm:
 		return w.cancelSome()
 	case k < 80 && len(w.jobs) < 20:
@@ -228,7 +231,7 @@ func (w *world) act() error {
 	case k < 92 && w.there(n):
 		return w.event(Rejoined{n.Name})
 	case k < 94 && w.there(n):
-		return w.event(Joined{n})
+		return w.event(Joined{n, kindOf(n)})
 	case k < 95:
 		return w.compact()
 	case k < 96:
@@ -387,6 +390,11 @@ func (w *world) submit() error {
 }
 
 func (w *world) event(ev Event) error {
+	d := time.Duration(w.clock.IntN(90_000)) * time.Millisecond
+	if w.turned && w.clock.IntN(20) == 0 {
+		d = -d
+	}
+	w.wait(d)
 	out, err := w.step(ev)
 	w.print("%T %v\n%v", ev, ev, out)
 	if err != nil {

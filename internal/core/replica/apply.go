@@ -84,6 +84,9 @@ func (s *State) happened(e Entry, o *Outcome) {
 		if s.Cluster.Drained(ev.Node) { // a person has dealt with it
 			s.readmit(e.At, ev.Node, o)
 		}
+	case cluster.Joined:
+		ev.Kind = s.Capacity.KindOf(ev.Node.Labels)
+		e.Event = ev
 	case cluster.Freed:
 		if m, there := s.Members[ev.Node]; there {
 			m.Node.GPUs, _ = job.Freed(ev).Free(m.Node.GPUs)

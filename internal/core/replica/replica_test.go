@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/core/charge"
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/snapshot"
@@ -57,7 +58,7 @@ func TestCausesHaveATime(t *testing.T) {
 	}
 }
 
-// story is a log of jobs of one rank, which all fail with evidence.
+// story is a log of jobs of one rank, which hold the node for 400 ms each and fail with evidence.
 func story(jobs int) []Entry {
 	at := time.Unix(1_700_000_000, 0).UTC()
 	n := placement.Node{Name: "n1", CPUs: 8}
@@ -72,13 +73,13 @@ func story(jobs int) []Entry {
 		}
 		at = at.Add(time.Second)
 		entries = append(entries, Entry{At: at, Submitted: &s})
-		for _, ev := range []job.Event{
+		for i, ev := range []job.Event{
 			job.Prepared{Node: "n1", Port: 1024},
 			job.Started{Node: "n1", PIDs: []int{7}},
 			job.Exited{Node: "n1", Exit: report.Exit{Code: 1}, Tail: "last words", At: at},
 			job.Stopped{Node: "n1"},
 		} {
-			entries = append(entries, Entry{At: at, Event: cluster.Happened{Job: id, Event: ev}})
+			entries = append(entries, Entry{At: at.Add(time.Duration(i+1) * 100 * time.Millisecond), Event: cluster.Happened{Job: id, Event: ev}})
 		}
 	}
 	return entries
@@ -127,6 +128,17 @@ func TestJobsThatAreOver(t *testing.T) {
 	}
 	if len(s.Jobs) != maxEnded || len(s.Cluster.Jobs()) != maxEnded || forgotten != 3 || len(s.Timers) > 0 {
 		t.Errorf("%d jobs, %d of the cluster, %d forgotten, %d timers", len(s.Jobs), len(s.Cluster.Jobs()), forgotten, len(s.Timers))
+	}
+	jobs, others := s.Cluster.Charged(time.Time{})
+	charged := others.Users[charge.Pair{}].Nodes
+	if charged != 3*400 {
+		t.Errorf("%d ms are charged to users for forgotten jobs", charged)
+	}
+	for _, x := range jobs {
+		charged += x[""].Nodes
+	}
+	if charged != (maxEnded+3)*400 || others.Idle[""].Nodes != (maxEnded+2)*600+1000 {
+		t.Errorf("%d ms are charged, %d idle", charged, others.Idle[""].Nodes)
 	}
 	evidence := 0
 	for _, j := range s.Jobs {

@@ -3,20 +3,23 @@ package replica
 import "github.com/golaunch/golaunch/internal/core/snapshot"
 
 // snapshotFormat begins a snapshot. It changes when the schema does.
-const snapshotFormat = "golaunch-snapshot-7\n"
+const snapshotFormat = "golaunch-snapshot-8\n"
 
 // schema has the names by which a snapshot knows the state; see [snapshot.NewSchema]. They are part
 // of the format, and stay when a Go identifier is renamed.
 var schema = snapshot.NewSchema(`
 replica.State = replica: index epoch cluster members capacity jobs ended avoided timers
 cluster.State = cluster: nodes jobs onlyJob avoided submitted queue usable free dirty started
-	limits used yielding
+	limits used yielding spent
 cluster.purse = purse: user priority
-cluster.clusterNode = clusterNode: facts free drained holders freeGPUs counts
+cluster.clusterNode = clusterNode: facts free drained holders freeGPUs counts kind since
+charge.Ledger = chargeLedger: since idle users
+charge.Pair = chargePair: user kind
+charge.Time = chargeTime: nodes gpus
 placement.Node = placementNode: name addr others gpus cpus memory labels
 placement.GPU = placementGpu: index uuid pci heldBy
 cluster.entry = entry: spec state seq queue inner wait held leaving ended done gpus least started
-	yields until
+	yields until charged
 cluster.Spec = clusterSpec: job within gpus backfill reserve colocated onlyJob priority user
 job.Spec = jobSpec: id request restart maxRestarts refillAfter excludeAfter excludeFor growAfter
 	drainTime exitCodes rules grace fixedPool pool groups minGroups lostRanks
