@@ -107,6 +107,7 @@ func TestStatus(t *testing.T) {
 			ID: "a", Title: "run a", Phase: string(job.Running), Priority: "interactive", Waits: "2 ranks to end", Submitted: since.Add(time.Second), Detached: true,
 			MaxRestarts: 3, Nodes: []string{"n1"}, Ranks: 2, GPUs: 2, Goodput: s.Jobs[0].Goodput, // see TestGoodput
 			History: s.Jobs[0].History, Start: s.Jobs[0].Start, // see TestStart of replica
+			Charges: s.Jobs[0].Charges, // see TestCharges
 		}); !reflect.DeepEqual(utc(got), utc(want)) {
 			t.Errorf("a: %+v", got)
 		}

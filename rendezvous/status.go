@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/core/charge"
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
@@ -57,12 +58,18 @@ func (c *Coordinator) statusSnapshot(q report.Query) (statusSnapshot, error) {
 		}
 		jobs = map[string]*trackedJob{q.Job: j}
 	}
+	var charged map[string][]report.Charge
+	if q.Job == "" {
+		s.Counted, s.Charges, charged = c.charges()
+	}
 	for id, j := range jobs {
-		switch {
-		case j.Result == nil:
-			s.Jobs = append(s.Jobs, c.jobStatus(j))
-		case !q.Open:
-			s.Jobs = append(s.Jobs, c.jobStatus(j))
+		if j.Result != nil && q.Open {
+			continue
+		}
+		st := c.jobStatus(j)
+		st.Charges = charged[id]
+		s.Jobs = append(s.Jobs, st)
+		if j.Result != nil {
 			s.pastNodes[id] = j.Nodes
 		}
 	}
@@ -74,6 +81,46 @@ func (c *Coordinator) statusSnapshot(q report.Query) (statusSnapshot, error) {
 		s.Nodes = wire.Convert(c.state.Cluster.Nodes(), c.nodeStatus)
 	}
 	return s, nil
+}
+
+// charges says what the time of a cluster's nodes went into until now, and what each job was charged
+// for.
+func (c *Coordinator) charges() (counted time.Time, all []report.Charge, byJob map[string][]report.Charge) {
+	if c.state.OnlyJob() != nil {
+		return counted, nil, nil
+	}
+	prices := map[string]float64{}
+	for _, k := range c.cfg.Capacity {
+		prices[k.Name] = k.Cost
+	}
+	of := func(user, kind string, t charge.Time) report.Charge {
+		const hour = float64(time.Hour / time.Millisecond)
+		return report.Charge{User: user, Kind: kind, Price: prices[kind], NodeHours: float64(t.Nodes) / hour, GPUHours: float64(t.GPUs) / hour}
+	}
+	byJob = map[string][]report.Charge{}
+	jobs, others := c.state.Cluster.Charged(now())
+	users := others.Users
+	for id, charged := range jobs {
+		for _, kind := range slices.Sorted(maps.Keys(charged)) {
+			t := charged[kind]
+			byJob[id] = append(byJob[id], of("", kind, t))
+			p := charge.Pair{User: c.state.Jobs[id].User, Kind: kind}
+			t.Add(users[p])
+			users[p] = t
+		}
+	}
+	for p, t := range users {
+		all = append(all, of(p.User, p.Kind, t))
+	}
+	slices.SortFunc(all, func(a, b report.Charge) int {
+		return cmp.Or(cmp.Compare(a.User, b.User), cmp.Compare(a.Kind, b.Kind))
+	})
+	for _, kind := range slices.Sorted(maps.Keys(others.Idle)) {
+		idle := of("", kind, others.Idle[kind])
+		idle.Idle = true
+		all = append(all, idle)
+	}
+	return others.Since, all, byJob
 }
 
 // nodeStatus adds the time-dependent values to the cluster's data about a node.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/netip"
 	"reflect"
@@ -19,6 +20,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/golaunch/golaunch/internal/core/capacity"
+	"github.com/golaunch/golaunch/internal/core/charge"
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
@@ -227,7 +230,12 @@ func testLongestStatus(t *testing.T) {
 	for i := range large.GPUs {
 		large.GPUs[i].HeldBy = "reservation " + largestID
 	}
-	s := report.Status{Version: "1", Since: someDay}
+	charges := repeat(5000, func(i int) report.Charge {
+		return report.Charge{
+			User: fmt.Sprintf("%0*d", wire.MaxUser, i), Kind: text(capacity.MaxKind), Price: math.Pi, Idle: true, NodeHours: math.Pi, GPUHours: math.E,
+		}
+	})
+	s := report.Status{Version: "1", Since: someDay, Counted: someDay, Charges: charges}
 	for _, name := range []string{"a", "b", "c"} {
 		large.Name = name + largestName[1:]
 		n := statusOf(large)
@@ -236,7 +244,7 @@ func testLongestStatus(t *testing.T) {
 		s.Nodes = append(s.Nodes, n, statusOf(node(1)))
 		s.Jobs = append(s.Jobs, report.JobStatus{
 			ID: name, Title: text(wire.MaxTitle), Phase: string(job.Gathering), Waits: text(wire.MaxText), Submitted: someDay, Finished: someDay, Result: &result, Workspace: &largestWorkspace,
-			Goodput: result.Goodput, Start: result.Start, Saves: result.Saves, Nodes: repeat(2*mostNodes, func(i int) string { return fmt.Sprintf("%0253d", i) }),
+			Goodput: result.Goodput, Start: result.Start, Saves: result.Saves, Nodes: repeat(2*mostNodes, func(i int) string { return fmt.Sprintf("%0253d", i) }), Charges: charges[:charge.MaxKinds+1],
 		})
 	}
 	l, dial := wiretest.Pipe()

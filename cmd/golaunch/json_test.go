@@ -51,6 +51,7 @@ var outputs = []struct {
 	{"`golaunch coordinator --json`", &headShown{}},
 	{"`golaunch status --json`", &listing.Cluster{}},
 	{"`golaunch jobs --json`", &listing.Jobs{}},
+	{"`golaunch cost --json`", &listing.Costs{}},
 	{"`golaunch stacks --json`", &watch.StacksShown{}},
 	{"`golaunch top --json`", &watch.TopShown{}},
 	{"`golaunch logs --json`", &watch.Line{}},
@@ -427,6 +428,7 @@ func TestJSONOnACluster(t *testing.T) {
 	logs.line(`^\{"format_version":1,"node":".*","rank":1,"attempt":0,"stream":"stdout","text":"up 1"\}$`)
 	has(h.do("status", "--json"), `"coordinators": []`, `"labels": {`, `"holds": [`, `"excluded": []`, `"phase": "running"`, `"costs": []`)
 	has(h.do("jobs", "--json"), `"id": "a"`)
+	has(h.do("cost", "--json"), `"users": [`, `"idle": [`, `"job": "a"`, `"node_hours": `)
 	has(h.do("stop", "a", "--json"), `"stopped": [`)
 	has(ended(t, logs))
 	has(h.do("status", "a", "--json"), `"code": 143`, `"ending": "cancelled"`, `"finished": "`)

@@ -72,6 +72,7 @@ var verbs = []struct {
 	{"top", watch.NewTop},
 	{"dashboard", watch.NewDashboard},
 	{"jobs", watch.NewJobs},
+	{"cost", watch.NewCost},
 	{"logs", watch.NewLogs},
 	{"stacks", watch.NewStacks},
 	{"report", watch.NewReport},

@@ -16,10 +16,15 @@ func FromStatus(s report.Status) iter.Seq[*pb.StatusReply] {
 	return func(yield func(*pb.StatusReply) bool) {
 		first := &pb.StatusReply{
 			Version: s.Version, Since: fromTime(s.Since), Coordinators: s.Coordinators, Silent: s.Silent,
-			Requested: Convert(s.Requested, fromRequestedNodes), Blocked: Plain(s.Blocked),
+			Requested: Convert(s.Requested, fromRequestedNodes), Blocked: Plain(s.Blocked), Counted: fromTime(s.Counted),
 		}
 		if !yield(first) {
 			return
+		}
+		for charges := range pieces(each(s.Charges, fromCharge), sizeOf) {
+			if !yield(&pb.StatusReply{Charges: charges}) {
+				return
+			}
 		}
 		for nodes := range pieces(flat(s.Nodes, fromNodeStatus), sizeOf) {
 			if !yield(&pb.StatusReply{Nodes: nodes}) {
@@ -41,7 +46,9 @@ func AddStatus(s *report.Status, m *pb.StatusReply) {
 		s.Version, s.Since = m.GetVersion(), toTime(m.GetSince())
 		s.Coordinators, s.Silent = m.GetCoordinators(), m.GetSilent()
 		s.Requested, s.Blocked = Convert(m.GetRequested(), toRequestedNodes), m.GetBlocked()
+		s.Counted = toTime(m.GetCounted())
 	}
+	s.Charges = append(s.Charges, Convert(m.GetCharges(), toCharge)...)
 	for _, n := range Convert(m.GetNodes(), toNodeStatus) {
 		if i := len(s.Nodes) - 1; i >= 0 && s.Nodes[i].Name == n.Name {
 			last := &s.Nodes[i]
@@ -66,6 +73,16 @@ func fromRequestedNodes(r report.RequestedNodes) *pb.RequestedNodes {
 
 func toRequestedNodes(m *pb.RequestedNodes) report.RequestedNodes {
 	return report.RequestedNodes{Kind: m.GetKind(), Nodes: int(m.GetNodes()), Since: toTime(m.GetSince()), State: m.GetState()}
+}
+
+func fromCharge(c report.Charge) *pb.Charge {
+	return &pb.Charge{User: c.User, Kind: Plain(c.Kind), Price: c.Price, Idle: c.Idle, NodeHours: c.NodeHours, GpuHours: c.GPUHours}
+}
+
+func toCharge(m *pb.Charge) report.Charge {
+	return report.Charge{
+		User: m.GetUser(), Kind: m.GetKind(), Price: m.GetPrice(), Idle: m.GetIdle(), NodeHours: m.GetNodeHours(), GPUHours: m.GetGpuHours(),
+	}
 }
 
 func fromNodeStatus(n report.NodeStatus) iter.Seq[*pb.NodeStatus] {
@@ -143,6 +160,7 @@ func fromJobStatus(j report.JobStatus) iter.Seq[*pb.JobStatus] {
 			Result: optional(j.Result, fromResult), Goodput: optional(j.Goodput, fromGoodput), Saves: optional(j.Saves, fromSaves), SubmitterUid: j.Submitter,
 			Workspace: optional(j.Workspace, FromWorkspace), Start: optional(j.Start, fromStart),
 			User: j.User, Priority: j.Priority, WaitsFor: Convert(j.WaitsFor, fromAwaited),
+			Charges: Convert(j.Charges, fromCharge),
 		}
 		for nodes := range pieces(slices.Values(j.Nodes), length) {
 			if part.Nodes != nil {
@@ -174,7 +192,7 @@ func toJobStatus(j *pb.JobStatus) report.JobStatus {
 		Submitted: toTime(j.GetSubmitted()), Finished: toTime(j.GetFinished()), Detached: j.GetDetached(), Reserve: j.GetReserve(),
 		Within: j.GetWithin(), Attempt: int(j.GetAttempt()), Restarts: int(j.GetRestarts()), MaxRestarts: int(j.GetMaxRestarts()),
 		Nodes: j.GetNodes(), Ranks: int(j.GetRanks()), GPUs: int(j.GetGpus()), Submitter: j.SubmitterUid,
-		User: j.GetUser(), Priority: j.GetPriority(), WaitsFor: Convert(j.GetWaitsFor(), toAwaited),
+		User: j.GetUser(), Priority: j.GetPriority(), WaitsFor: Convert(j.GetWaitsFor(), toAwaited), Charges: Convert(j.GetCharges(), toCharge),
 		History: Convert(j.GetHistory(), toMoment), Saves: toSaves(j.GetSaves()),
 	}
 	if j.GetGoodput() != nil {

@@ -42,8 +42,12 @@ type Cost struct {
 	Lost  float64 `json:"lost_hours"`
 }
 
-// OtherCosts is the cause of the costs that are not kept by name.
-const OtherCosts = "others"
+const (
+	// OtherCosts is the cause of the costs that are not kept by name.
+	OtherCosts = "others"
+	// OtherUsers is the user of the charges that are not kept by name.
+	OtherUsers = "*"
+)
 
 // Total returns the hours that a cause has cost, lost hours included.
 func (c Cost) Total() float64 { return c.Hours + c.Lost }

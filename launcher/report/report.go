@@ -1,5 +1,5 @@
-// Package report declares what golaunch says about a job: how a process ended, why an attempt
-// failed and what the failure means, how the job ended, how far it is, and what its ranks use.
+// Package report declares what golaunch says about jobs: how processes, attempts and jobs ended and
+// why, where jobs stand, and what they use.
 //
 // Every part of golaunch uses these types, and their JSON is the contract in docs/json.md.
 package report

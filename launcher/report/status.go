@@ -22,6 +22,11 @@ type Status struct {
 	Nodes []NodeStatus
 	// Jobs are in the order of submission: all open jobs, and the last finished ones.
 	Jobs []JobStatus
+	// Charges say what the time of a cluster's nodes went into since Counted, when the first of them
+	// joined: the jobs of users, forgotten ones too, sorted by user and kind, and then what was idle of
+	// each kind. There are none for one job, and for a job without a cluster.
+	Counted time.Time
+	Charges []Charge
 }
 
 // RequestedNodes are nodes that the coordinator requested from a provider at one time and that have
@@ -168,6 +173,9 @@ type JobStatus struct {
 	Saves *Saves `json:"saves,omitempty"`
 	// History has the newest 64 decisions, in the order of time.
 	History []Moment `json:"-"`
+	// Charges are what it was charged for until now, by kind of node; none within a reservation, which
+	// is charged instead, and in a status of this job alone.
+	Charges []Charge `json:"-"`
 }
 
 // Awaited is a job that another one waits for.

@@ -7975,8 +7975,11 @@ type StatusReply struct {
 	Silent       []string `protobuf:"bytes,6,rep,name=silent,proto3" json:"silent,omitempty"`
 	// requested are the nodes that were asked of providers and have not come, and blocked says which
 	// job no nodes can be asked for, and why.
-	Requested     []*RequestedNodes `protobuf:"bytes,7,rep,name=requested,proto3" json:"requested,omitempty"`
-	Blocked       string            `protobuf:"bytes,8,opt,name=blocked,proto3" json:"blocked,omitempty"`
+	Requested []*RequestedNodes `protobuf:"bytes,7,rep,name=requested,proto3" json:"requested,omitempty"`
+	Blocked   string            `protobuf:"bytes,8,opt,name=blocked,proto3" json:"blocked,omitempty"`
+	// counted is since when the time of nodes is counted, and charges say what it went into.
+	Counted       *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=counted,proto3" json:"counted,omitempty"`
+	Charges       []*Charge              `protobuf:"bytes,10,rep,name=charges,proto3" json:"charges,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8069,6 +8072,108 @@ func (x *StatusReply) GetBlocked() string {
 	return ""
 }
 
+func (x *StatusReply) GetCounted() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Counted
+	}
+	return nil
+}
+
+func (x *StatusReply) GetCharges() []*Charge {
+	if x != nil {
+		return x.Charges
+	}
+	return nil
+}
+
+// Charge is what jobs were charged for, or what was idle, of the time of nodes of a kind.
+type Charge struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	User  string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Kind  string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// price is that of a node for an hour.
+	Price         float64 `protobuf:"fixed64,3,opt,name=price,proto3" json:"price,omitempty"`
+	Idle          bool    `protobuf:"varint,4,opt,name=idle,proto3" json:"idle,omitempty"`
+	NodeHours     float64 `protobuf:"fixed64,5,opt,name=node_hours,json=nodeHours,proto3" json:"node_hours,omitempty"`
+	GpuHours      float64 `protobuf:"fixed64,6,opt,name=gpu_hours,json=gpuHours,proto3" json:"gpu_hours,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Charge) Reset() {
+	*x = Charge{}
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[100]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Charge) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Charge) ProtoMessage() {}
+
+func (x *Charge) ProtoReflect() protoreflect.Message {
+	file_rendezvous_proto_load()
+	mi := &file_rendezvous_proto_msgTypes[100]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Charge.ProtoReflect.Descriptor instead.
+func (*Charge) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{100}
+}
+
+func (x *Charge) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Charge) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Charge) GetPrice() float64 {
+	if x != nil {
+		return x.Price
+	}
+	return 0
+}
+
+func (x *Charge) GetIdle() bool {
+	if x != nil {
+		return x.Idle
+	}
+	return false
+}
+
+func (x *Charge) GetNodeHours() float64 {
+	if x != nil {
+		return x.NodeHours
+	}
+	return 0
+}
+
+func (x *Charge) GetGpuHours() float64 {
+	if x != nil {
+		return x.GpuHours
+	}
+	return 0
+}
+
 type RequestedNodes struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
@@ -8082,7 +8187,7 @@ type RequestedNodes struct {
 func (x *RequestedNodes) Reset() {
 	*x = RequestedNodes{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[100]
+	mi := &file_rendezvous_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8095,7 +8200,7 @@ func (*RequestedNodes) ProtoMessage() {}
 
 func (x *RequestedNodes) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[100]
+	mi := &file_rendezvous_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8108,7 +8213,7 @@ func (x *RequestedNodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestedNodes.ProtoReflect.Descriptor instead.
 func (*RequestedNodes) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{100}
+	return file_rendezvous_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *RequestedNodes) GetKind() string {
@@ -8155,7 +8260,7 @@ type NodeStatus struct {
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[101]
+	mi := &file_rendezvous_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8168,7 +8273,7 @@ func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[101]
+	mi := &file_rendezvous_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8181,7 +8286,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{101}
+	return file_rendezvous_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *NodeStatus) GetNode() *Node {
@@ -8232,7 +8337,7 @@ type Exclusion struct {
 func (x *Exclusion) Reset() {
 	*x = Exclusion{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[102]
+	mi := &file_rendezvous_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8245,7 +8350,7 @@ func (*Exclusion) ProtoMessage() {}
 
 func (x *Exclusion) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[102]
+	mi := &file_rendezvous_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8258,7 +8363,7 @@ func (x *Exclusion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exclusion.ProtoReflect.Descriptor instead.
 func (*Exclusion) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{102}
+	return file_rendezvous_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *Exclusion) GetJob() string {
@@ -8294,7 +8399,7 @@ type Hold struct {
 func (x *Hold) Reset() {
 	*x = Hold{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[103]
+	mi := &file_rendezvous_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8307,7 +8412,7 @@ func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[103]
+	mi := &file_rendezvous_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8320,7 +8425,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{103}
+	return file_rendezvous_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *Hold) GetJob() string {
@@ -8365,6 +8470,7 @@ type JobStatus struct {
 	User          string     `protobuf:"bytes,23,opt,name=user,proto3" json:"user,omitempty"`
 	Priority      string     `protobuf:"bytes,24,opt,name=priority,proto3" json:"priority,omitempty"`
 	WaitsFor      []*Awaited `protobuf:"bytes,25,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
+	Charges       []*Charge  `protobuf:"bytes,26,rep,name=charges,proto3" json:"charges,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8372,7 +8478,7 @@ type JobStatus struct {
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[104]
+	mi := &file_rendezvous_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8385,7 +8491,7 @@ func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[104]
+	mi := &file_rendezvous_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8398,7 +8504,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{104}
+	return file_rendezvous_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *JobStatus) GetId() string {
@@ -8576,6 +8682,13 @@ func (x *JobStatus) GetWaitsFor() []*Awaited {
 	return nil
 }
 
+func (x *JobStatus) GetCharges() []*Charge {
+	if x != nil {
+		return x.Charges
+	}
+	return nil
+}
+
 // Awaited is a job that another one waits for.
 type Awaited struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -8591,7 +8704,7 @@ type Awaited struct {
 func (x *Awaited) Reset() {
 	*x = Awaited{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[105]
+	mi := &file_rendezvous_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8604,7 +8717,7 @@ func (*Awaited) ProtoMessage() {}
 
 func (x *Awaited) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[105]
+	mi := &file_rendezvous_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8617,7 +8730,7 @@ func (x *Awaited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Awaited.ProtoReflect.Descriptor instead.
 func (*Awaited) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{105}
+	return file_rendezvous_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *Awaited) GetJob() string {
@@ -8674,7 +8787,7 @@ type Moment struct {
 func (x *Moment) Reset() {
 	*x = Moment{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[106]
+	mi := &file_rendezvous_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8687,7 +8800,7 @@ func (*Moment) ProtoMessage() {}
 
 func (x *Moment) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[106]
+	mi := &file_rendezvous_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8700,7 +8813,7 @@ func (x *Moment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment.ProtoReflect.Descriptor instead.
 func (*Moment) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{106}
+	return file_rendezvous_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *Moment) GetAt() *timestamppb.Timestamp {
@@ -8763,7 +8876,7 @@ type Verdict struct {
 func (x *Verdict) Reset() {
 	*x = Verdict{}
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[107]
+	mi := &file_rendezvous_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8776,7 +8889,7 @@ func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
 	file_rendezvous_proto_load()
-	mi := &file_rendezvous_proto_msgTypes[107]
+	mi := &file_rendezvous_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8789,7 +8902,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{107}
+	return file_rendezvous_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *Verdict) GetAction() string {
@@ -9469,7 +9582,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04open\x18\x02 \x01(\bR\x04open\x12\x14\n" +
 	"\x05brief\x18\x03 \x01(\bR\x05brief\x12\x12\n" +
-	"\x04jobs\x18\x04 \x01(\bR\x04jobs\"\xe6\x02\n" +
+	"\x04jobs\x18\x04 \x01(\bR\x04jobs\"\xd6\x03\n" +
 	"\vStatusReply\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x120\n" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x128\n" +
@@ -9478,7 +9591,18 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\fcoordinators\x18\x05 \x03(\tR\fcoordinators\x12\x16\n" +
 	"\x06silent\x18\x06 \x03(\tR\x06silent\x12D\n" +
 	"\trequested\x18\a \x03(\v2&.golaunch.rendezvous.v1.RequestedNodesR\trequested\x12\x18\n" +
-	"\ablocked\x18\b \x01(\tR\ablocked\"\x82\x01\n" +
+	"\ablocked\x18\b \x01(\tR\ablocked\x124\n" +
+	"\acounted\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\acounted\x128\n" +
+	"\acharges\x18\n" +
+	" \x03(\v2\x1e.golaunch.rendezvous.v1.ChargeR\acharges\"\x96\x01\n" +
+	"\x06Charge\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05price\x18\x03 \x01(\x01R\x05price\x12\x12\n" +
+	"\x04idle\x18\x04 \x01(\bR\x04idle\x12\x1d\n" +
+	"\n" +
+	"node_hours\x18\x05 \x01(\x01R\tnodeHours\x12\x1b\n" +
+	"\tgpu_hours\x18\x06 \x01(\x01R\bgpuHours\"\x82\x01\n" +
 	"\x0eRequestedNodes\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\x05R\x05nodes\x120\n" +
@@ -9497,7 +9621,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\",\n" +
 	"\x04Hold\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
-	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\xba\a\n" +
+	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\xf4\a\n" +
 	"\tJobStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12\x14\n" +
@@ -9524,7 +9648,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05start\x18\x16 \x01(\v2\x1f.golaunch.rendezvous.v1.StartupR\x05start\x12\x12\n" +
 	"\x04user\x18\x17 \x01(\tR\x04user\x12\x1a\n" +
 	"\bpriority\x18\x18 \x01(\tR\bpriority\x12<\n" +
-	"\twaits_for\x18\x19 \x03(\v2\x1f.golaunch.rendezvous.v1.AwaitedR\bwaitsForB\x10\n" +
+	"\twaits_for\x18\x19 \x03(\v2\x1f.golaunch.rendezvous.v1.AwaitedR\bwaitsFor\x128\n" +
+	"\acharges\x18\x1a \x03(\v2\x1e.golaunch.rendezvous.v1.ChargeR\achargesB\x10\n" +
 	"\x0e_submitter_uid\"\x9b\x01\n" +
 	"\aAwaited\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
@@ -9583,7 +9708,7 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 var file_rendezvous_proto_msgTypes []protoimpl.MessageInfo
 
 func file_rendezvous_proto_make() {
-	file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 113)
+	file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 114)
 }
 
 var file_rendezvous_proto_goTypes = []any{
@@ -9687,30 +9812,31 @@ var file_rendezvous_proto_goTypes = []any{
 	(*DrainReply)(nil),            // 97: golaunch.rendezvous.v1.DrainReply
 	(*StatusRequest)(nil),         // 98: golaunch.rendezvous.v1.StatusRequest
 	(*StatusReply)(nil),           // 99: golaunch.rendezvous.v1.StatusReply
-	(*RequestedNodes)(nil),        // 100: golaunch.rendezvous.v1.RequestedNodes
-	(*NodeStatus)(nil),            // 101: golaunch.rendezvous.v1.NodeStatus
-	(*Exclusion)(nil),             // 102: golaunch.rendezvous.v1.Exclusion
-	(*Hold)(nil),                  // 103: golaunch.rendezvous.v1.Hold
-	(*JobStatus)(nil),             // 104: golaunch.rendezvous.v1.JobStatus
-	(*Awaited)(nil),               // 105: golaunch.rendezvous.v1.Awaited
-	(*Moment)(nil),                // 106: golaunch.rendezvous.v1.Moment
-	(*Verdict)(nil),               // 107: golaunch.rendezvous.v1.Verdict
-	nil,                           // 108: golaunch.rendezvous.v1.Greeting.FactsEntry
-	nil,                           // 109: golaunch.rendezvous.v1.Invitation.FactsEntry
-	nil,                           // 110: golaunch.rendezvous.v1.Hello.FactsEntry
-	nil,                           // 111: golaunch.rendezvous.v1.Node.LabelsEntry
-	nil,                           // 112: golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	(*durationpb.Duration)(nil),   // 113: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 114: google.protobuf.Timestamp
+	(*Charge)(nil),                // 100: golaunch.rendezvous.v1.Charge
+	(*RequestedNodes)(nil),        // 101: golaunch.rendezvous.v1.RequestedNodes
+	(*NodeStatus)(nil),            // 102: golaunch.rendezvous.v1.NodeStatus
+	(*Exclusion)(nil),             // 103: golaunch.rendezvous.v1.Exclusion
+	(*Hold)(nil),                  // 104: golaunch.rendezvous.v1.Hold
+	(*JobStatus)(nil),             // 105: golaunch.rendezvous.v1.JobStatus
+	(*Awaited)(nil),               // 106: golaunch.rendezvous.v1.Awaited
+	(*Moment)(nil),                // 107: golaunch.rendezvous.v1.Moment
+	(*Verdict)(nil),               // 108: golaunch.rendezvous.v1.Verdict
+	nil,                           // 109: golaunch.rendezvous.v1.Greeting.FactsEntry
+	nil,                           // 110: golaunch.rendezvous.v1.Invitation.FactsEntry
+	nil,                           // 111: golaunch.rendezvous.v1.Hello.FactsEntry
+	nil,                           // 112: golaunch.rendezvous.v1.Node.LabelsEntry
+	nil,                           // 113: golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	(*durationpb.Duration)(nil),   // 114: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 115: google.protobuf.Timestamp
 }
 var file_rendezvous_proto_depIdxs = []int32{
 	0,   // 0: golaunch.rendezvous.v1.OfferRequest.workspace:type_name -> golaunch.rendezvous.v1.Workspace
 	5,   // 1: golaunch.rendezvous.v1.Chunk.from:type_name -> golaunch.rendezvous.v1.Voter
 	5,   // 2: golaunch.rendezvous.v1.Greeting.voter:type_name -> golaunch.rendezvous.v1.Voter
-	108, // 3: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
-	109, // 4: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
+	109, // 3: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
+	110, // 4: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
 	9,   // 5: golaunch.rendezvous.v1.Invitation.voters:type_name -> golaunch.rendezvous.v1.Voters
-	113, // 6: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
+	114, // 6: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
 	12,  // 7: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
 	14,  // 8: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	17,  // 9: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
@@ -9747,47 +9873,47 @@ var file_rendezvous_proto_depIdxs = []int32{
 	43,  // 40: golaunch.rendezvous.v1.ToAgent.peers:type_name -> golaunch.rendezvous.v1.Peers
 	27,  // 41: golaunch.rendezvous.v1.ToAgent.replica_quorum:type_name -> golaunch.rendezvous.v1.ReplicaQuorum
 	18,  // 42: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
-	110, // 43: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	114, // 44: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	111, // 43: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
+	115, // 44: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
 	14,  // 45: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	5,   // 46: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
-	113, // 47: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
-	113, // 48: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	114, // 47: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
+	114, // 48: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
 	14,  // 49: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	0,   // 50: golaunch.rendezvous.v1.Welcome.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	113, // 51: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	114, // 52: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	114, // 51: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	115, // 52: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
 	19,  // 53: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	111, // 54: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	112, // 54: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
 	40,  // 55: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
 	40,  // 56: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
-	113, // 57: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	114, // 57: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
 	19,  // 58: golaunch.rendezvous.v1.Freed.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	114, // 59: golaunch.rendezvous.v1.ReplicaQuorum.created:type_name -> google.protobuf.Timestamp
+	115, // 59: golaunch.rendezvous.v1.ReplicaQuorum.created:type_name -> google.protobuf.Timestamp
 	29,  // 60: golaunch.rendezvous.v1.Started.imports:type_name -> golaunch.rendezvous.v1.Imports
-	113, // 61: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
-	113, // 62: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
-	113, // 63: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
+	114, // 61: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
+	114, // 62: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
+	114, // 63: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
 	30,  // 64: golaunch.rendezvous.v1.Imports.modules:type_name -> golaunch.rendezvous.v1.Module
 	33,  // 65: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
 	32,  // 66: golaunch.rendezvous.v1.Met.complete:type_name -> golaunch.rendezvous.v1.Complete
-	113, // 67: golaunch.rendezvous.v1.Complete.ago:type_name -> google.protobuf.Duration
+	114, // 67: golaunch.rendezvous.v1.Complete.ago:type_name -> google.protobuf.Duration
 	34,  // 68: golaunch.rendezvous.v1.Complete.last:type_name -> golaunch.rendezvous.v1.Client
 	36,  // 69: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
 	34,  // 70: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	113, // 71: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	113, // 72: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
-	113, // 73: golaunch.rendezvous.v1.Saved.ago:type_name -> google.protobuf.Duration
-	113, // 74: golaunch.rendezvous.v1.Saved.took:type_name -> google.protobuf.Duration
+	114, // 71: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	114, // 72: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	114, // 73: golaunch.rendezvous.v1.Saved.ago:type_name -> google.protobuf.Duration
+	114, // 74: golaunch.rendezvous.v1.Saved.took:type_name -> google.protobuf.Duration
 	40,  // 75: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	114, // 76: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	113, // 77: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	115, // 76: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	114, // 77: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
 	47,  // 78: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
 	48,  // 79: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
 	19,  // 80: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
 	19,  // 81: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	113, // 82: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	113, // 83: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	114, // 82: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	114, // 83: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
 	0,   // 84: golaunch.rendezvous.v1.Assign.workspace:type_name -> golaunch.rendezvous.v1.Workspace
 	55,  // 85: golaunch.rendezvous.v1.Ask.question:type_name -> golaunch.rendezvous.v1.Question
 	62,  // 86: golaunch.rendezvous.v1.Question.logs:type_name -> golaunch.rendezvous.v1.LogFilter
@@ -9797,12 +9923,12 @@ var file_rendezvous_proto_depIdxs = []int32{
 	60,  // 90: golaunch.rendezvous.v1.Question.ping:type_name -> golaunch.rendezvous.v1.Ping
 	56,  // 91: golaunch.rendezvous.v1.Question.endpoint:type_name -> golaunch.rendezvous.v1.Endpoint
 	57,  // 92: golaunch.rendezvous.v1.Question.gpus:type_name -> golaunch.rendezvous.v1.Gpus
-	113, // 93: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
-	113, // 94: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
+	114, // 93: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
+	114, // 94: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
 	63,  // 95: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
 	64,  // 96: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
 	64,  // 97: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	114, // 98: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
+	115, // 98: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
 	67,  // 99: golaunch.rendezvous.v1.Samples.series:type_name -> golaunch.rendezvous.v1.Series
 	40,  // 100: golaunch.rendezvous.v1.Series.exit:type_name -> golaunch.rendezvous.v1.Exit
 	68,  // 101: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
@@ -9819,98 +9945,101 @@ var file_rendezvous_proto_depIdxs = []int32{
 	79,  // 112: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
 	78,  // 113: golaunch.rendezvous.v1.Saves.last:type_name -> golaunch.rendezvous.v1.Save
 	78,  // 114: golaunch.rendezvous.v1.Saves.in_flight:type_name -> golaunch.rendezvous.v1.Save
-	114, // 115: golaunch.rendezvous.v1.Save.began:type_name -> google.protobuf.Timestamp
-	114, // 116: golaunch.rendezvous.v1.Save.ended:type_name -> google.protobuf.Timestamp
+	115, // 115: golaunch.rendezvous.v1.Save.began:type_name -> google.protobuf.Timestamp
+	115, // 116: golaunch.rendezvous.v1.Save.ended:type_name -> google.protobuf.Timestamp
 	19,  // 117: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
 	40,  // 118: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	114, // 119: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	113, // 120: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	107, // 121: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
+	115, // 119: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	114, // 120: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	108, // 121: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
 	82,  // 122: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	113, // 123: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	113, // 124: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	113, // 125: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	113, // 126: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
+	114, // 123: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	114, // 124: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	114, // 125: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	114, // 126: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
 	0,   // 127: golaunch.rendezvous.v1.Submission.workspace:type_name -> golaunch.rendezvous.v1.Workspace
 	83,  // 128: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	113, // 129: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	113, // 130: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	113, // 131: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	112, // 132: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	113, // 133: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
-	113, // 134: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
+	114, // 129: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	114, // 130: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	114, // 131: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	113, // 132: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	114, // 133: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
+	114, // 134: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
 	86,  // 135: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
 	87,  // 136: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
 	73,  // 137: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
 	88,  // 138: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	113, // 139: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	114, // 140: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	114, // 139: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	115, // 140: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
 	80,  // 141: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
 	89,  // 142: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
 	18,  // 143: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
 	47,  // 144: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
 	55,  // 145: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
 	91,  // 146: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
-	113, // 147: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
+	114, // 147: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
 	64,  // 148: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	113, // 149: golaunch.rendezvous.v1.StopRequest.save:type_name -> google.protobuf.Duration
-	113, // 150: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	114, // 151: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	101, // 152: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	104, // 153: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	100, // 154: golaunch.rendezvous.v1.StatusReply.requested:type_name -> golaunch.rendezvous.v1.RequestedNodes
-	114, // 155: golaunch.rendezvous.v1.RequestedNodes.since:type_name -> google.protobuf.Timestamp
-	18,  // 156: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	113, // 157: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	103, // 158: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	102, // 159: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	114, // 160: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	114, // 161: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	114, // 162: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	73,  // 163: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	76,  // 164: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	106, // 165: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
-	0,   // 166: golaunch.rendezvous.v1.JobStatus.workspace:type_name -> golaunch.rendezvous.v1.Workspace
-	77,  // 167: golaunch.rendezvous.v1.JobStatus.saves:type_name -> golaunch.rendezvous.v1.Saves
-	74,  // 168: golaunch.rendezvous.v1.JobStatus.start:type_name -> golaunch.rendezvous.v1.Startup
-	105, // 169: golaunch.rendezvous.v1.JobStatus.waits_for:type_name -> golaunch.rendezvous.v1.Awaited
-	114, // 170: golaunch.rendezvous.v1.Awaited.until:type_name -> google.protobuf.Timestamp
-	114, // 171: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
-	10,  // 172: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	70,  // 173: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	1,   // 174: golaunch.rendezvous.v1.Rendezvous.Fetch:input_type -> golaunch.rendezvous.v1.FetchRequest
-	81,  // 175: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	3,   // 176: golaunch.rendezvous.v1.Cluster.Offer:input_type -> golaunch.rendezvous.v1.OfferRequest
-	84,  // 177: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	90,  // 178: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
-	92,  // 179: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	94,  // 180: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	96,  // 181: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	98,  // 182: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	6,   // 183: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
-	7,   // 184: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	8,   // 185: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
-	3,   // 186: golaunch.rendezvous.v1.Quorum.Keep:input_type -> golaunch.rendezvous.v1.OfferRequest
-	11,  // 187: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	71,  // 188: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	2,   // 189: golaunch.rendezvous.v1.Rendezvous.Fetch:output_type -> golaunch.rendezvous.v1.FetchReply
-	85,  // 190: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	4,   // 191: golaunch.rendezvous.v1.Cluster.Offer:output_type -> golaunch.rendezvous.v1.OfferReply
-	85,  // 192: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	69,  // 193: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
-	93,  // 194: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	95,  // 195: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	97,  // 196: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	99,  // 197: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	7,   // 198: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	7,   // 199: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	7,   // 200: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
-	4,   // 201: golaunch.rendezvous.v1.Quorum.Keep:output_type -> golaunch.rendezvous.v1.OfferReply
-	187, // [187:202] is the sub-list for method output_type
-	172, // [172:187] is the sub-list for method input_type
-	172, // [172:172] is the sub-list for extension type_name
-	172, // [172:172] is the sub-list for extension extendee
-	0,   // [0:172] is the sub-list for field type_name
+	114, // 149: golaunch.rendezvous.v1.StopRequest.save:type_name -> google.protobuf.Duration
+	114, // 150: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	115, // 151: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	102, // 152: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	105, // 153: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	101, // 154: golaunch.rendezvous.v1.StatusReply.requested:type_name -> golaunch.rendezvous.v1.RequestedNodes
+	115, // 155: golaunch.rendezvous.v1.StatusReply.counted:type_name -> google.protobuf.Timestamp
+	100, // 156: golaunch.rendezvous.v1.StatusReply.charges:type_name -> golaunch.rendezvous.v1.Charge
+	115, // 157: golaunch.rendezvous.v1.RequestedNodes.since:type_name -> google.protobuf.Timestamp
+	18,  // 158: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	114, // 159: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	104, // 160: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	103, // 161: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	115, // 162: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	115, // 163: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	115, // 164: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	73,  // 165: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	76,  // 166: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	107, // 167: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
+	0,   // 168: golaunch.rendezvous.v1.JobStatus.workspace:type_name -> golaunch.rendezvous.v1.Workspace
+	77,  // 169: golaunch.rendezvous.v1.JobStatus.saves:type_name -> golaunch.rendezvous.v1.Saves
+	74,  // 170: golaunch.rendezvous.v1.JobStatus.start:type_name -> golaunch.rendezvous.v1.Startup
+	106, // 171: golaunch.rendezvous.v1.JobStatus.waits_for:type_name -> golaunch.rendezvous.v1.Awaited
+	100, // 172: golaunch.rendezvous.v1.JobStatus.charges:type_name -> golaunch.rendezvous.v1.Charge
+	115, // 173: golaunch.rendezvous.v1.Awaited.until:type_name -> google.protobuf.Timestamp
+	115, // 174: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
+	10,  // 175: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	70,  // 176: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	1,   // 177: golaunch.rendezvous.v1.Rendezvous.Fetch:input_type -> golaunch.rendezvous.v1.FetchRequest
+	81,  // 178: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	3,   // 179: golaunch.rendezvous.v1.Cluster.Offer:input_type -> golaunch.rendezvous.v1.OfferRequest
+	84,  // 180: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	90,  // 181: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
+	92,  // 182: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	94,  // 183: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	96,  // 184: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	98,  // 185: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	6,   // 186: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
+	7,   // 187: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	8,   // 188: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
+	3,   // 189: golaunch.rendezvous.v1.Quorum.Keep:input_type -> golaunch.rendezvous.v1.OfferRequest
+	11,  // 190: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	71,  // 191: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	2,   // 192: golaunch.rendezvous.v1.Rendezvous.Fetch:output_type -> golaunch.rendezvous.v1.FetchReply
+	85,  // 193: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	4,   // 194: golaunch.rendezvous.v1.Cluster.Offer:output_type -> golaunch.rendezvous.v1.OfferReply
+	85,  // 195: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	69,  // 196: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
+	93,  // 197: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	95,  // 198: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	97,  // 199: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	99,  // 200: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	7,   // 201: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	7,   // 202: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	7,   // 203: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
+	4,   // 204: golaunch.rendezvous.v1.Quorum.Keep:output_type -> golaunch.rendezvous.v1.OfferReply
+	190, // [190:205] is the sub-list for method output_type
+	175, // [175:190] is the sub-list for method input_type
+	175, // [175:175] is the sub-list for extension type_name
+	175, // [175:175] is the sub-list for extension extendee
+	0,   // [0:175] is the sub-list for field type_name
 }
 
 var file_rendezvous_proto_once sync.Once
@@ -9979,14 +10108,14 @@ func file_rendezvous_proto_init() {
 		(*Update_Result)(nil),
 		(*Update_Granted)(nil),
 	}
-	file_rendezvous_proto_msgTypes[104].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[105].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rendezvous_proto_rawDesc), len(file_rendezvous_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   113,
+			NumMessages:   114,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

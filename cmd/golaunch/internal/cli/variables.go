@@ -96,7 +96,7 @@ func Variables(verb, flag string) []string {
 		return nil
 	}
 	switch verb {
-	case "status", "jobs", "logs", "stop", "swap":
+	case "status", "jobs", "cost", "logs", "stop", "swap":
 		if flag != "coordinator" && flag != "token-file" {
 			return nil
 		}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
@@ -81,6 +82,27 @@ func (s sheet) cluster(all *seen) {
 	s.each(nodes, nodeStates, stand)
 	s.each(gpus, []string{"used", "free", missing}, cards)
 	s.each(jobs, phases, all.phases)
+}
+
+// charges shows what the time of a cluster's nodes went into.
+func (s sheet) charges(all *seen, t *tally) {
+	set := func(f *family, hours float64, of ...string) {
+		s.set(f, t.charges.floor(f.base+"\n"+strings.Join(of, "\n"), 3600*hours), of...)
+	}
+	for _, c := range all.charges {
+		kind := clean(c.Kind, maxName)
+		if !c.Idle {
+			user := clean(c.User, maxName)
+			set(chargedNodes, c.NodeHours, user, kind)
+			set(chargedGPUs, c.GPUHours, user, kind)
+			continue
+		}
+		set(idleNodes, c.NodeHours, kind)
+		set(idleGPUs, c.GPUHours, kind)
+		if c.Price > 0 {
+			s.set(nodePrice, c.Price, kind)
+		}
+	}
 }
 
 // each shows the number in each state, even if it is 0.

@@ -66,6 +66,15 @@ var (
 	jobs          = gauge("jobs", "Jobs by state, those that are over included as far as the coordinator knows them.", "state")
 )
 
+// What the time of a cluster's nodes went into.
+var (
+	chargedNodes = counter("charged_node_seconds_total", "Seconds of nodes, or of shares of them, that jobs held, by user and kind of node.", "user", "kind")
+	chargedGPUs  = counter("charged_gpu_seconds_total", "Seconds of GPUs that jobs held, by user and kind of node.", "user", "kind")
+	idleNodes    = counter("idle_node_seconds_total", "Seconds of nodes, or of shares of them, that no job held, by kind of node.", "kind")
+	idleGPUs     = counter("idle_gpu_seconds_total", "Seconds of GPUs that no job held, by kind of node.", "kind")
+	nodePrice    = gauge("kind_price", "The price of a node of a kind for an hour, as the capacity file has it.", "kind")
+)
+
 // How a job stands.
 var (
 	jobInfo     = gauge("job_info", "1 for each job, with its command, cut to 200 bytes, and its kind: job or reservation.", "job", "command", "kind")

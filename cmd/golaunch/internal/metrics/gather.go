@@ -19,6 +19,9 @@ type seen struct {
 	phases map[string]int
 	// leading and silent count the coordinators of clusters that have several.
 	leading, silent int
+	// charges are those of the cluster, since counted.
+	charges []report.Charge
+	counted time.Time
 	// known is true if a source has answered lately. blind is true if a source does not answer, so
 	// that more may exist than is seen.
 	known, blind bool
@@ -56,6 +59,9 @@ func gather(sources []source) *seen {
 		all.known = true
 		if n := len(s.Coordinators); n > 1 {
 			all.leading, all.silent = all.leading+n-len(s.Silent), all.silent+len(s.Silent)
+		}
+		if len(s.Charges) > 0 {
+			all.charges, all.counted = s.Charges, s.Counted
 		}
 		for _, j := range s.Jobs {
 			next := newJob(j, s.At)

@@ -100,6 +100,7 @@ func (c *Collector) collect() sheet {
 	all := gather(seen)
 	c.tally.take(all)
 	s.cluster(all)
+	s.charges(all, &c.tally)
 	for _, j := range all.jobs {
 		s.job(j)
 		s.live(j)

@@ -13,6 +13,8 @@ import (
 type tally struct {
 	began time.Time
 	jobs  map[string]*sums
+	// charges has the floors of what a cluster charges, since the time from which that counts.
+	charges sums
 }
 
 // sums are the counters of a job.
@@ -82,6 +84,9 @@ func (a *advance) add(now float64) float64 {
 func (t *tally) take(all *seen) {
 	if t.jobs == nil {
 		t.jobs = map[string]*sums{}
+	}
+	if len(all.charges) > 0 && !t.charges.submitted.Equal(all.counted) {
+		t.charges = sums{submitted: all.counted, floors: map[string]float64{}}
 	}
 	found := map[string]bool{}
 	for _, j := range all.jobs {

@@ -149,6 +149,24 @@ func TestLedgerCounters(t *testing.T) {
 		`golaunch_attempts_total{cause="oom",job="x"} 2`, `golaunch_interruption_seconds_total{cause="oom",job="x"} 3600`)
 }
 
+// TestChargeCounters: a clock that was set back makes no counter fall, and a new log does.
+func TestChargeCounters(t *testing.T) {
+	s := &view.State{At: time.Unix(1e9, 0), Source: "a", Version: "v1", Counted: time.Unix(1e8, 0), Charges: []report.Charge{
+		{User: "alice", Kind: "a100-8", Price: 32.5, NodeHours: 2, GPUHours: 16}, {Kind: "a100-8", Price: 32.5, Idle: true, NodeHours: 1, GPUHours: 8},
+	}}
+	c := New(Jobs, &pinned{s})
+	shows := func(charged, idle string) {
+		t.Helper()
+		has(t, text(t, c), `golaunch_charged_node_seconds_total{kind="a100-8",user="alice"} `+charged, `golaunch_idle_gpu_seconds_total{kind="a100-8"} `+idle,
+			`golaunch_kind_price{kind="a100-8"} 32.5`)
+	}
+	shows("7200", "28800")
+	s.Charges[0].NodeHours, s.Charges[1].GPUHours = 1, 9
+	shows("7200", "32400")
+	s.Counted = s.At
+	shows("3600", "32400")
+}
+
 // TestSilentRanks: old measurements are not shown as present ones, but the time since the last one
 // is.
 func TestSilentRanks(t *testing.T) {

@@ -376,6 +376,9 @@ func (m *Model) State() *State {
 		s.Coordinators, s.Silent = append(s.Coordinators, p.status.Coordinators...), append(s.Silent, p.status.Silent...)
 		s.Requested, s.Blocked = append(s.Requested, p.status.Requested...), cmp.Or(s.Blocked, p.status.Blocked)
 		s.Version, s.Since = cmp.Or(s.Version, p.status.Version), p.status.Since
+		if len(p.status.Charges) > 0 {
+			s.Counted, s.Charges = p.status.Counted, append(s.Charges, p.status.Charges...)
+		}
 		s.add(p)
 	}
 	slices.SortStableFunc(s.Nodes, func(a, b *Node) int { return compare(a.Name, b.Name) })

@@ -42,6 +42,9 @@ type State struct {
 	Blocked              string
 	Version              string
 	Since                time.Time
+	// Counted and Charges are those of a cluster.
+	Counted time.Time
+	Charges []report.Charge
 	// Nodes are sorted by name, Jobs by the time of submission.
 	Nodes []*Node
 	Jobs  []*Job

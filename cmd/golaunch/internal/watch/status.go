@@ -111,6 +111,9 @@ func (o *statusOptions) query(ctx context.Context, connected map[string]view.Sou
 		all.Coordinators, all.Silent = append(all.Coordinators, s.Coordinators...), append(all.Silent, s.Silent...)
 		all.Requested, all.Blocked = append(all.Requested, s.Requested...), cmp.Or(all.Blocked, s.Blocked)
 		all.Nodes, all.Jobs = append(all.Nodes, s.Nodes...), append(all.Jobs, s.Jobs...)
+		if len(s.Charges) > 0 { // jobs with coordinators of their own have none
+			all.Counted, all.Charges = s.Counted, append(all.Charges, s.Charges...)
+		}
 	}
 	if len(errs) == len(connected) {
 		return all, errors.Join(errs...)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/listing"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher/report"
 )
@@ -114,6 +115,7 @@ func (p parts) cluster(of *alert.Picture) {
 		jobs = append(jobs, summaryOf(of.Job(j.ID), s.At))
 	}
 	p.add("jobs", jobs)
+	p.add("charges", chargesOf(s))
 	use := useByNode(s)
 	each := func(value func(*view.Node) float64) iter.Seq[float64] { return values(s.Nodes, value) }
 	p.texts("n.name", values(s.Nodes, func(n *view.Node) string { return n.Name }))
@@ -130,6 +132,32 @@ func (p parts) cluster(of *alert.Picture) {
 	p.numbers("n.sent", 3, each(func(n *view.Node) float64 { return n.Now.Sent }))
 	p.numbers("n.ranks", whole, each(func(n *view.Node) float64 { return n.Now.Ranks }))
 	p.numbers("n.heard", whole, each(func(n *view.Node) float64 { return ago(s.At, n.Heard) }))
+}
+
+// maxCharges bounds what is shown of charges: those with the most node-hours.
+const maxCharges = 200
+
+// charge is what the jobs of a user were charged for, of a kind of nodes, or what was idle.
+type charge struct {
+	User  string `json:"user"`
+	Kind  string `json:"kind"`
+	Idle  bool   `json:"idle"`
+	Nodes real   `json:"nodes"`
+	GPUs  real   `json:"gpus"`
+	Cost  real   `json:"cost"`
+}
+
+func chargesOf(s *view.State) []charge {
+	all := []charge{}
+	for _, c := range s.Charges {
+		x := charge{text(listing.UserName(c.User), maxName), text(c.Kind, maxName), c.Idle, real(c.NodeHours), real(c.GPUHours), real(math.NaN())}
+		if c.Price > 0 {
+			x.Cost = real(c.Price * c.NodeHours)
+		}
+		all = append(all, x)
+	}
+	slices.SortStableFunc(all, func(a, b charge) int { return cmp.Compare(b.Nodes, a.Nodes) })
+	return all[:min(len(all), maxCharges)]
 }
 
 func totalsOf(s *view.State) totals {

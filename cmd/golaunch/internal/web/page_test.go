@@ -94,6 +94,7 @@ func (b broken) Query(ctx context.Context, q report.Query) (report.Status, error
 	}
 	s, err := b.Cluster.Query(ctx, q)
 	bad := evil + "\x1b[31m\u202e\x00"
+	s.Charges = append(s.Charges, report.Charge{User: bad, Kind: bad, NodeHours: 1})
 	s.Jobs = append(s.Jobs, report.JobStatus{
 		ID: evil, Title: bad, Phase: "finished", Waits: bad, Submitted: b.Began, Finished: b.Began.Add(time.Minute), Nodes: []string{bad}, Ranks: 8, Attempt: 3,
 		History: []report.Moment{

@@ -57,12 +57,26 @@ func (c *Cluster) training() int { return max(1, c.Nodes-c.Nodes/8) }
 
 func (c *Cluster) node(i int) string { return fmt.Sprintf("gpu%04d", i) }
 
+// charges are of nodes that jobs have held since the cluster began.
+func (c *Cluster) charges() []report.Charge {
+	hours := c.now().Sub(c.Began).Hours()
+	of := func(user string, nodes int) report.Charge {
+		return report.Charge{User: user, Kind: "h100-8", Price: 32.5, NodeHours: float64(nodes) * hours, GPUHours: float64(nodes*gpusPerNode) * hours}
+	}
+	idle := of("", 0)
+	idle.Idle = true
+	return []report.Charge{of("alice", c.training()), of("bob", c.Nodes-c.training()), idle}
+}
+
 // Query describes the cluster.
 func (c *Cluster) Query(_ context.Context, q report.Query) (report.Status, error) {
 	if err := c.fails(); err != nil {
 		return report.Status{}, err
 	}
 	s := report.Status{Version: "v0.9.0", Since: c.Began}
+	if q.Job == "" {
+		s.Counted, s.Charges = c.Began, c.charges()
+	}
 	for i := range c.Nodes {
 		n := report.NodeStatus{
 			Name: c.node(i), Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), CPUs: 96, Memory: 2 << 40,

@@ -13,6 +13,8 @@ export class ClusterPage {
     this.queueCard = section('Queue', this.queue);
     this.jobs = this.jobTable();
     this.nodes = this.nodeTable();
+    this.costs = this.costTable();
+    this.costCard = section('Node-hours', this.costs.element);
     this.find = h('input', { id: 'find', type: 'search', class: 'find', autocomplete: 'off', spellcheck: 'false' });
     this.find.addEventListener('input', () => { this.jobs.filter(this.find.value); this.nodes.filter(this.find.value); });
     this.legend = new Legend();
@@ -25,7 +27,7 @@ export class ClusterPage {
     this.mapCard = section('GPU map', this.map.element, this.legend.element);
     this.element = h('div', { class: 'page' }, h('h1', {}, 'Cluster'), this.facts.list, this.queueCard,
       h('p', { class: 'tools' }, h('label', { for: 'find' }, 'Filter jobs and nodes'), this.find), section('Jobs', this.jobs.element),
-      this.mapCard, section('Nodes', this.nodes.element));
+      this.mapCard, section('Nodes', this.nodes.element), this.costCard);
   }
 
   jobTable() {
@@ -65,6 +67,20 @@ export class ClusterPage {
     });
   }
 
+  costTable() {
+    const cost = (i) => (this.data.charges || [])[i] || {};
+    const num = (key, title, hint) => ({ key, title, hint, number: true, value: (i) => cost(i)[key], text: (i) => number(cost(i)[key]) });
+    return new Table({
+      label: 'Node-hours', sort: 'nodes', down: true,
+      columns: [
+        { key: 'user', title: 'User', text: (i) => (cost(i).idle ? 'idle' : cost(i).user || '') },
+        { key: 'kind', title: 'Kind of node', text: (i) => cost(i).kind || '–' },
+        num('nodes', 'Node-hours', 'What jobs held, and what no job held'), num('gpus', 'GPU-hours'),
+        num('cost', 'Cost', 'By the price of the kind in the capacity file'),
+      ],
+    });
+  }
+
   now() {
     return this.data.head ? this.data.head.at : Date.now();
   }
@@ -90,6 +106,9 @@ export class ClusterPage {
     this.updateQueue(data.jobs.filter((j) => j.phase === 'gathering'));
     this.jobs.update(data.jobs.length);
     this.nodes.update((data['n.gpus'] || []).length);
+    const costs = data.charges || [];
+    this.costs.update(costs.length);
+    show(this.costCard, costs.length > 0);
     show(this.mapCard, t.gpus > 0);
     this.map.describe('Nodes by what their GPUs do: ' + plural(t.nodes, 'node') + ', ' + count(t.ready) + ' ready. The table below says the same.');
     this.map.draw();
