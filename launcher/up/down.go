@@ -10,21 +10,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/golaunch/golaunch/launcher/internal/capacityfile"
 	"github.com/golaunch/golaunch/launcher/internal/provider"
 	"github.com/golaunch/golaunch/launcher/internal/shellword"
 )
 
-// downLimit bounds how long all nodes may take to end.
-const downLimit = 20 * time.Minute
+// downLimit bounds how long all nodes may take to end, and listLimit how long clouds may take to list
+// them.
+const downLimit, listLimit = 20 * time.Minute, 5 * time.Minute
 
 // Down ends the cluster with all its nodes. It returns once their providers list none of these
 // nodes.
 func (c *Cluster) Down(ctx context.Context) error {
-	h, err := c.findHead(ctx)
-	if err != nil {
-		return err
-	}
 	var clouds []*provider.Cloud
+	var err error
 	if c.file.Head.Host == "" { // otherwise the head has the credentials
 		if clouds, err = c.clouds(ctx); err != nil {
 			return err
@@ -34,15 +33,21 @@ func (c *Cluster) Down(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var was state
-	if h != nil {
-		if was, err = h.look(ctx, c.dir()); err != nil && c.file.Head.Kind == "" {
-			return err
+	h, was, lost := c.lastHead(ctx, left)
+	if lost != nil {
+		if c.file.Head.Kind == "" || ctx.Err() != nil {
+			return lost
 		}
+		c.Warn(fmt.Errorf("%w; down deletes what the clouds list without it", lost))
 	}
-	if was.values == "" && len(left) == 0 {
+	others := c.notClouds()
+	if was.values == "" && len(left) == 0 && lost == nil {
 		if err := removeRest(ctx, clouds); err != nil {
 			return err
+		}
+		if c.file.Head.Kind != "" && len(others) > 0 {
+			c.Say(fmt.Sprintf("cluster %s is not up: its cloud has no head of it", c.file.Name))
+			return nil
 		}
 		c.Say(fmt.Sprintf("cluster %s is not up: nothing is left of it", c.file.Name))
 		return nil
@@ -58,13 +63,65 @@ func (c *Cluster) Down(ctx context.Context) error {
 	defer cancel()
 	if was.values != "" {
 		if err := c.giveBack(ctx, h, was); err != nil {
-			if len(clouds) == 0 {
+			if len(others) > 0 || len(clouds) == 0 { // only the log has their nodes
 				return err
 			}
 			c.Warn(err)
 		}
 	}
-	return c.sweep(ctx, clouds)
+	if err := c.sweep(ctx, clouds); err != nil {
+		return err
+	}
+	if err := removeRest(ctx, clouds); err != nil {
+		return err
+	}
+	if lost != nil && len(others) > 0 {
+		return fmt.Errorf("nodes of %s may be left, which only the head knew: %w", strings.Join(others, ", "), lost)
+	}
+	c.Say(fmt.Sprintf("cluster %s is down; nothing is left of it", c.file.Name))
+	return nil
+}
+
+// lastReach bounds the wait for a head that is to end: its cloud knows the machines too.
+const lastReach = time.Minute
+
+// lastHead is the head of a cluster that is to end, with what it has, or why that cannot be known.
+func (c *Cluster) lastHead(ctx context.Context, left []leftover) (h *head, was state, err error) {
+	if c.file.Head.Kind == "" {
+		if h, err = c.findHead(ctx); err == nil {
+			was, err = h.look(ctx, c.dir())
+		}
+		return h, was, err
+	}
+	i := slices.IndexFunc(left, func(l leftover) bool { return l.machine.Tag == c.headTag() })
+	switch {
+	case len(left) == 0 && !(len(c.notClouds()) > 0 && c.reached()):
+		return nil, was, nil
+	case i < 0:
+		return nil, was, fmt.Errorf("the head %s is not there", c.headTag())
+	case !left[i].machine.Running:
+		return nil, was, fmt.Errorf("the head %s cannot be reached: %s", c.headTag(), left[i].machine.State)
+	}
+	if h, err = c.reach(ctx, left[i].cloud, left[i].machine, lastReach); err == nil {
+		was, err = h.look(ctx, c.dir())
+	}
+	return h, was, err
+}
+
+// reached says that there was a head that this machine reached, and no down since.
+func (c *Cluster) reached() bool {
+	_, err := os.Stat(filepath.Join(expand("~/"+c.dir()), "known_hosts"))
+	return err == nil
+}
+
+// notClouds are the kinds whose nodes only the head's log has.
+func (c *Cluster) notClouds() (names []string) {
+	for _, k := range c.file.Kinds {
+		if !slices.Contains(capacityfile.Clouds, k.Provider) {
+			names = append(names, k.Name)
+		}
+	}
+	return names
 }
 
 // giveBack ends the coordinator, and then all nodes that it has asked for.
@@ -73,6 +130,7 @@ func (c *Cluster) giveBack(ctx context.Context, h *head, was state) error {
 	if h.ssh != nil {
 		self = was.home + "/" + c.dir() + "/golaunch"
 	}
+	c.Say("the coordinator ends, and then its nodes")
 	out, err := h.run(ctx, nil, c.stopScript()+fmt.Sprintf(`
 stop %[1]s
 cd %[3]s || exit
@@ -109,6 +167,8 @@ type leftover struct {
 
 // machines returns the machines of the cluster in all clouds.
 func machines(ctx context.Context, clouds []*provider.Cloud) (all []leftover, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, listLimit, fmt.Errorf("the cloud did not answer within %v", listLimit))
+	defer cancel()
 	for _, p := range clouds {
 		found, err := p.Cluster(ctx)
 		if err != nil {
@@ -129,10 +189,6 @@ func (c *Cluster) sweep(ctx context.Context, clouds []*provider.Cloud) error {
 	for {
 		left, err := machines(ctx, clouds)
 		if err == nil && len(left) == 0 {
-			if err := removeRest(ctx, clouds); err != nil {
-				return err
-			}
-			c.Say(fmt.Sprintf("cluster %s is down; nothing is left of it", c.file.Name))
 			return nil
 		}
 		for _, p := range clouds {

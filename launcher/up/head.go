@@ -3,6 +3,7 @@ package up
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -124,7 +125,7 @@ func (c *Cluster) findHead(ctx context.Context) (*head, error) {
 	if err != nil || m == nil {
 		return nil, err
 	}
-	return c.reach(ctx, p, *m)
+	return c.reach(ctx, p, *m, c.kind(c.file.Head.Kind).StartTimeout)
 }
 
 // headMachine is the machine of the head; nil if there is none.
@@ -157,21 +158,49 @@ func (c *Cluster) makeHead(ctx context.Context) (*head, error) {
 		return nil, err
 	}
 	c.Say(fmt.Sprintf("%s is asked for the head, %s", k.Provider, c.headTag()))
-	if err := os.Remove(p.(*provider.Cloud).Login().KnownHosts); err != nil && !errors.Is(err, os.ErrNotExist) {
+	cloud := p.(*provider.Cloud)
+	if err := os.Remove(cloud.Login().KnownHosts); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err // an earlier head had another host key
 	}
-	ctx, cancel := limited(ctx, k)
+	file := filepath.Join(filepath.Dir(cloud.Login().KnownHosts), "head")
+	nonce, err := headNonce(file)
+	if err != nil {
+		return nil, err
+	}
+	asked, cancel := limited(ctx, k)
 	defer cancel()
-	if err := p.Create(ctx, []string{c.headTag()}); err != nil {
+	if err := cloud.CreateAgain(asked, c.headTag(), nonce); err != nil {
 		return nil, fmt.Errorf("cannot make the head: %w", err)
 	}
-	return c.reach(context.WithoutCancel(ctx), p.(*provider.Cloud), provider.Machine{})
+	h, err := c.reach(ctx, cloud, provider.Machine{}, k.StartTimeout)
+	if err != nil {
+		return nil, err
+	}
+	return h, os.Remove(file) // lists have it now
 }
 
+// nonceTime is how long a cloud's lists may lack a head that it was asked for.
+const nonceTime = 10 * time.Minute
+
+// headNonce distinguishes this head from those before it. An up that was ended before lists had its
+// head has left the nonce in a file, so that the next one makes no second head.
+func headNonce(file string) (string, error) {
+	if info, err := os.Stat(file); err == nil && time.Since(info.ModTime()) < nonceTime {
+		if text, err := os.ReadFile(file); err != nil || len(text) == 1+nonceLen {
+			return string(text), err
+		}
+	}
+	nonce := "-" + strings.ToLower(rand.Text()[:nonceLen])
+	return nonce, os.WriteFile(file, []byte(nonce), 0o600)
+}
+
+// nonceLen is such that the nonce and the longest tag of a head fit into the client token of EC2, which
+// has 64 bytes.
+const nonceLen = 12
+
 // reach waits until ssh reaches the machine of the head.
-func (c *Cluster) reach(ctx context.Context, p *provider.Cloud, m provider.Machine) (*head, error) {
-	k := c.kind(c.file.Head.Kind)
-	ctx, cancel := context.WithTimeout(ctx, k.StartTimeout)
+func (c *Cluster) reach(ctx context.Context, p *provider.Cloud, m provider.Machine, limit time.Duration) (*head, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	said, trouble := "", error(nil)
 	for {
@@ -188,7 +217,10 @@ func (c *Cluster) reach(ctx context.Context, p *provider.Cloud, m provider.Machi
 		select {
 		case <-time.After(lookEvery):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("the head %s cannot be reached within %v (%s): %w", c.headTag(), k.StartTimeout, m.State, errors.Join(trouble, ctx.Err()))
+			if trouble == nil {
+				trouble = ctx.Err()
+			}
+			return nil, fmt.Errorf("the head %s cannot be reached within %v (%s): %w", c.headTag(), limit, m.State, trouble)
 		}
 		all, err := p.Cluster(ctx)
 		if err != nil {

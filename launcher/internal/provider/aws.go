@@ -44,8 +44,9 @@ func (a aws) call(ctx context.Context, words ...string) ([]byte, error) {
 }
 
 // words create the instance of a tag. EC2 makes one instance for a client token, however often a
-// call asks for it.
-func (a aws) words(tag string) []string {
+// call asks for it, and remembers the token for a day after the instance has ended. So a tag that
+// is used again needs a nonce.
+func (a aws) words(tag, nonce string) []string {
 	var tags []string
 	for _, pair := range pairs(a.cfg.tags()) {
 		key, value, _ := strings.Cut(pair, "=")
@@ -53,7 +54,7 @@ func (a aws) words(tag string) []string {
 	}
 	tags = append(tags, "{Key=Name,Value="+tag+"}")
 	return append([]string{
-		"run-instances", "--count", "1", "--client-token", tag, "--instance-initiated-shutdown-behavior", "terminate",
+		"run-instances", "--count", "1", "--client-token", tag + nonce, "--instance-initiated-shutdown-behavior", "terminate",
 		"--tag-specifications", "ResourceType=instance,Tags=[" + strings.Join(tags, ",") + "]",
 	}, a.options...)
 }
@@ -66,15 +67,15 @@ func quoted(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
 }
 
-func (a aws) create(ctx context.Context, tags []string) error {
+func (a aws) create(ctx context.Context, tags []string, nonce string) error {
 	return each(tags, func(tag string) error {
-		_, err := a.call(ctx, a.words(tag)...)
+		_, err := a.call(ctx, a.words(tag, nonce)...)
 		return err
 	})
 }
 
 func (a aws) line(tag string) []string {
-	return append(append([]string{"aws", "ec2"}, a.words(tag)...), a.everywhere...)
+	return append(append([]string{"aws", "ec2"}, a.words(tag, "")...), a.everywhere...)
 }
 
 // awsFields are what list reads of each instance.

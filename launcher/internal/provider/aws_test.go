@@ -124,6 +124,18 @@ func TestAWS(t *testing.T) {
 	if err := e.cloud("k", "--instance-type=p99.large").Create(t.Context(), []string{"c-5"}); err == nil || !strings.Contains(err.Error(), "Invalid value 'p99.large' for InstanceType") {
 		t.Error(err)
 	}
+	// A tag that comes again after the end of its instance has an instance for each nonce.
+	for _, nonce := range []string{"-a", "-b"} {
+		if err := errors.Join(p.CreateAgain(t.Context(), "c-head", nonce), p.CreateAgain(t.Context(), "c-head", nonce)); err != nil {
+			t.Fatal(err)
+		}
+		if states, err := p.List(t.Context()); err != nil || !strings.HasSuffix(states["c-head"], ", running") {
+			t.Errorf("nonce %s: %v, %v", nonce, states, err)
+		}
+		if err := p.Delete(t.Context(), []string{"c-head"}); err != nil {
+			t.Error(err)
+		}
+	}
 	if err := p.Delete(t.Context(), []string{"c-1"}); err != nil {
 		t.Error(err)
 	}

@@ -74,7 +74,7 @@ func (a azure) words(tag string) []string {
 }
 
 // create waits for each machine: lists do not have a machine until its deployment has made it.
-func (a azure) create(ctx context.Context, tags []string) error {
+func (a azure) create(ctx context.Context, tags []string, _ string) error {
 	return each(tags, func(tag string) error {
 		_, err := a.call(ctx, a.words(tag)...)
 		return err

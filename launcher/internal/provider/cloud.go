@@ -57,8 +57,9 @@ type Machine struct {
 // cloud calls the command of a cloud. It finds machines by cluster and kind, or by the cluster
 // alone if the kind is empty.
 type cloud interface {
-	// create asks for machines. After an error, some of them may exist.
-	create(ctx context.Context, tags []string) error
+	// create asks for machines. After an error, some of them may exist. A tag that may have had a
+	// machine before needs a nonce.
+	create(ctx context.Context, tags []string, nonce string) error
 	list(ctx context.Context, kind string) ([]Machine, error)
 	remove(ctx context.Context, all []Machine) error
 	// line is a command line that create runs.
@@ -94,7 +95,14 @@ func NewCloud(name string, words []string, cfg CloudConfig) (*Cloud, error) {
 }
 
 // Create implements rendezvous.Provider.
-func (p *Cloud) Create(ctx context.Context, tags []string) error { return p.api.create(ctx, tags) }
+func (p *Cloud) Create(ctx context.Context, tags []string) error {
+	return p.api.create(ctx, tags, "")
+}
+
+// CreateAgain asks for a machine whose tag others may have had. Calls with one nonce make one machine.
+func (p *Cloud) CreateAgain(ctx context.Context, tag, nonce string) error {
+	return p.api.create(ctx, []string{tag}, nonce)
+}
 
 // Login is how ssh logs in to the cloud's machines.
 func (p *Cloud) Login() Login { return p.cfg.Login }

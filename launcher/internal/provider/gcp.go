@@ -58,7 +58,7 @@ func (g gcp) createWords(tags []string) []string {
 	return append(append(append([]string{}, tags...), "--zone="+g.zone), g.options...)
 }
 
-func (g gcp) create(ctx context.Context, tags []string) error {
+func (g gcp) create(ctx context.Context, tags []string, _ string) error {
 	_, err := g.call(ctx, "create", g.createWords(tags)...)
 	return err
 }

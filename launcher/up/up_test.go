@@ -1,0 +1,102 @@
+package up
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// cluster opens a file, with a stand-in for aws, whose machines are in a file. Its head may have been
+// reached by ssh before.
+func cluster(t *testing.T, text, machines string, reached bool) (c *Cluster, said *strings.Builder, left func() string) {
+	t.Helper()
+	dir := t.TempDir()
+	aws := "#!/bin/sh\ncase $2 in\ndescribe-instances) echo \"[$(cat " + dir + "/machines)]\" ;;\nterminate-instances) : >" + dir + "/machines ;;\nesac\n"
+	for name, text := range map[string]string{"cluster.yaml": text, "machines": machines, "aws": aws} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if known := filepath.Join(dir, ".golaunch/clusters/c/known_hosts"); reached {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(known), 0o700), os.WriteFile(known, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("HOME", dir)
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	c, err := Open(filepath.Join(dir, "cluster.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said = &strings.Builder{}
+	c.Say = func(text string) { fmt.Fprintln(said, text) }
+	c.Warn = func(err error) { fmt.Fprintln(said, err) }
+	c.Confirm = func(string) (bool, error) { return true, nil }
+	return c, said, func() string {
+		text, err := os.ReadFile(filepath.Join(dir, "machines"))
+		if err != nil {
+			t.Error(err)
+		}
+		return string(text)
+	}
+}
+
+// TestDownWithoutItsHead deletes what the cloud lists, and does not claim that nothing is left of the
+// nodes that only the head knew.
+func TestDownWithoutItsHead(t *testing.T) {
+	const (
+		kinds   = "name: c\nhead: {kind: k}\nkinds:\n  k: {max: 1, cpus: 1, aws: [--region=r, --instance-type=m]}\n"
+		other   = "  toy: {max: 1, exec: ['true']}\n"
+		stopped = `{"ID": "i-1", "State": "stopped", "Tags": [{"Key": "Name", "Value": "c-head"}]}`
+		worker  = `{"ID": "i-2", "State": "running", "Tags": [{"Key": "Name", "Value": "k-1"}]}`
+	)
+	for _, tc := range []struct {
+		text, machines string
+		reached        bool
+		said, failure  string
+	}{
+		{kinds, stopped, true, "the head c-head cannot be reached: instance i-1, stopped; down deletes what", ""},
+		{kinds, worker, true, "the head c-head is not there; down deletes what the clouds list without it", ""},
+		{kinds + other, stopped, true, "cannot be reached", "nodes of toy may be left, which only the head knew: the head c-head cannot be reached"},
+		{kinds + other, "", true, "the head c-head is not there", "nodes of toy may be left, which only the head knew: the head c-head is not there"},
+		{kinds + other, "", false, "cluster c is not up: its cloud has no head of it", ""},
+		{kinds, "", true, "cluster c is not up: nothing is left of it", ""},
+	} {
+		c, said, left := cluster(t, tc.text, tc.machines, tc.reached)
+		err := c.Down(t.Context())
+		if (err == nil) != (tc.failure == "") || err != nil && !strings.Contains(err.Error(), tc.failure) || !strings.Contains(said.String(), tc.said) || left() != "" {
+			t.Errorf("%s: %v, left %q, said\n%s\nwant %s %s", tc.machines, err, left(), said, tc.said, tc.failure)
+		}
+		if strings.Contains(said.String(), "nothing is left") != (tc.text == kinds) {
+			t.Errorf("%v: said\n%s", err, said)
+		}
+	}
+}
+
+// TestHeadNonce is the same until lists must have the head, and then another one.
+func TestHeadNonce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "head")
+	get := func() string {
+		t.Helper()
+		nonce, err := headNonce(file)
+		if err != nil || len(nonce) != nonceLen+1 {
+			t.Fatalf("%q, %v", nonce, err)
+		}
+		return nonce
+	}
+	first := get()
+	if again := get(); again != first {
+		t.Errorf("%s, and then %s", first, again)
+	}
+	old := time.Now().Add(-nonceTime)
+	if err := os.Chtimes(file, old, old); err != nil {
+		t.Fatal(err)
+	}
+	if next := get(); next == first {
+		t.Error("the same after a long time")
+	}
+}
