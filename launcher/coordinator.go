@@ -285,7 +285,7 @@ func (c Coordinator) GiveBack(ctx context.Context) (err error) {
 		}
 	}
 	if err == nil {
-		c.Say(fmt.Sprintf("%d nodes were given back; none is left", n))
+		c.Say(fmt.Sprintf("nodes given back: %d; none is left", n))
 	}
 	return err
 }

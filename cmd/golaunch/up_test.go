@@ -46,7 +46,7 @@ func TestUp(t *testing.T) {
 	do("exec", file, "golaunch", "status").ends(0, "n1")
 
 	do("down", file).ends(2, "End cluster toys with its jobs and all its nodes?")
-	do("down", file, "-y").ends(0, "-1 is gone", "1 nodes were given back; none is left", "cluster toys is down; nothing is left of it")
+	do("down", file, "-y").ends(0, "-1 is gone", "nodes given back: 1; none is left", "cluster toys is down; nothing is left of it")
 	if _, err := os.Stat(filepath.Join(h.home, ".golaunch/clusters/toys")); !os.IsNotExist(err) {
 		t.Errorf("the directory of the cluster is left: %v", err)
 	}
