@@ -117,6 +117,7 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 		"name: A b\n":                       `line 1: "A b": want the name of a cluster`,
 		"head: -oProxyCommand=x\n":          `line 1: "-oProxyCommand=x": want [USER@]HOST`,
 		"max: 0\n":                          `line 1: "0": want the number of nodes that there may be of all kinds, 1 at least`,
+		"kinds: {a: {max: 1, aws: x}}":      "the cluster has no name, by which the machines of a are found",
 		"head: {kinds: a}\n":                `line 1: "kinds" is not known; want kind`,
 		"ssh: {password: a}\n":              `line 1: "password" is not known; want user, key`,
 		"files: {x/y: z}\n":                 `line 1: "x/y": want an absolute path on the nodes, or one that begins with ~/`,

@@ -129,6 +129,9 @@ func mounts(n *yaml.Node) (all []Mount, err error) {
 func (f *File) check() error {
 	if f.Name == "" {
 		f.Name = DefaultName
+		if i := slices.IndexFunc(f.Kinds, func(k Kind) bool { return slices.Contains(Clouds, k.Provider) }); i >= 0 {
+			return fmt.Errorf("the cluster has no name, by which the machines of %s are found: give it one that no other has in that account", f.Kinds[i].Name)
+		}
 	}
 	least := 0
 	for _, k := range f.Kinds {
