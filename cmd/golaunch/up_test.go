@@ -3,9 +3,12 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/golaunch/golaunch/internal/testkit/sshtest"
 )
 
 // clusterFile is a file whose nodes are those of a test's provider, and a command for its verbs.
@@ -92,5 +95,43 @@ func TestMistakesInAClusterFile(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(h.home, ".golaunch/clusters/*/values")); len(left) > 0 {
 		t.Errorf("%s is left", strings.Join(left, ", "))
+	}
+}
+
+// TestUpOnALoginNode has the coordinator on a host that ssh reaches. attach opens a shell there, in a
+// terminal. Nothing is left there in the end.
+func TestUpOnALoginNode(t *testing.T) {
+	t.Parallel()
+	hosts := sshtest.Start(t, 1)
+	h := &heads{t: t, nodes: append(hosts.Nodes[:0:0], hosts.Head), home: t.TempDir(), dir: t.TempDir()}
+	file := h.capacity("name: login\nhead: n1\nlisten: 10.78.0.9\nhead_setup: [echo ready >~/setup]\nkinds:\n" +
+		`  none: {max: 1, exec: [echo, '{"nodes": []}']}` + "\n")
+	do := func(stdin string, args ...string) *process {
+		cmd := hosts.Command(args...)
+		cmd.Dir, cmd.Stdin = h.dir, strings.NewReader(stdin)
+		return start(t, cmd, "HOME="+h.home)
+	}
+	bin := golaunch(t)
+	do("", bin, "up", file).ends(0, "head: echo ready", "cluster login is up; its coordinator is at 10.78.0.9:29400 on n1")
+	do("", bin, "exec", file, "golaunch status && cat ~/setup; exit 3").ends(3, "ready")
+	do("tty; echo at $GOLAUNCH_COORDINATOR; exit 5\n", "script", "-qec", bin+" attach "+file, "/dev/null").
+		ends(5, "/dev/pts/", "at 10.78.0.9:29400")
+	do("", bin, "down", file, "--yes").ends(0, "nodes given back: 0; none is left", "cluster login is down; nothing is left of it")
+	do("", "ssh", "n1", "ls ~/.golaunch/clusters; rm ~/setup").ends(0)
+	left(t, hosts)
+}
+
+// TestADryRunLeavesNothing, not even the key that a machine would be made with.
+func TestADryRunLeavesNothing(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	file := filepath.Join(home, "cluster.yaml")
+	if err := os.WriteFile(file, []byte("name: dry\nhead: {kind: a}\nkinds:\n  a: {max: 1, aws: [--instance-type=m5.large]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start(t, exec.Command(golaunch(t), "up", file, "--dry-run"), "HOME="+home).
+		ends(0, "# a: the head, and 0 to 1 nodes, each by", `ssh_authorized_keys: ["ssh-ed25519 KEY golaunch"]`, "# on the machine dry-head")
+	if all, err := os.ReadDir(home); err != nil || len(all) != 1 {
+		t.Errorf("%v, %v", all, err)
 	}
 }
