@@ -16,7 +16,7 @@ export class ClusterPage {
     this.costs = this.costTable();
     this.costCard = section('Node-hours', this.costs.element);
     this.find = h('input', { id: 'find', type: 'search', class: 'find', autocomplete: 'off', spellcheck: 'false' });
-    this.find.addEventListener('input', () => { this.jobs.filter(this.find.value); this.nodes.filter(this.find.value); });
+    this.find.addEventListener('input', () => { for (const table of [this.jobs, this.nodes, this.costs]) table.filter(this.find.value); });
     this.legend = new Legend();
     this.legend.set('GPUs idle', 'busy');
     this.tiles = { size: 12, across: 1 };
@@ -26,7 +26,7 @@ export class ClusterPage {
     });
     this.mapCard = section('GPU map', this.map.element, this.legend.element);
     this.element = h('div', { class: 'page' }, h('h1', {}, 'Cluster'), this.facts.list, this.queueCard,
-      h('p', { class: 'tools' }, h('label', { for: 'find' }, 'Filter jobs and nodes'), this.find), section('Jobs', this.jobs.element),
+      h('p', { class: 'tools' }, h('label', { for: 'find' }, 'Filter the tables'), this.find), section('Jobs', this.jobs.element),
       this.mapCard, section('Nodes', this.nodes.element), this.costCard);
   }
 
