@@ -17,9 +17,10 @@ import (
 // machines are pip's names of the architectures.
 var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
-// wheels are the Python package with a binary, for each architecture: for every version of glibc
-// that pip has a name for (PEP 599), and for musl (PEP 656). They also have what replaces torchrun
-// by golaunch.
+// wheels makes the wheels of a release. For each architecture, one wheel of the Python package has
+// a binary for every version of glibc that pip has a name for (PEP 599), and another one a binary
+// for musl (PEP 656). Two more wheels have the module ray, and the module that replaces torchrun by
+// golaunch.
 func (r *release) wheels() error {
 	version, err := pythons(r.version)
 	if err != nil {

@@ -26,8 +26,8 @@ import (
 type Options struct {
 	Job, Node string
 	// Command and Dir are the command and the directory of the ranks. Modules are imported before
-	// the ranks start. FromLastRun imports the modules that rank 0 of the command's last run here
-	// had loaded instead.
+	// the ranks start. With FromLastRun, the server imports instead the modules that rank 0 loaded
+	// in the last run of the command on this node.
 	Command     []string
 	Dir         string
 	Modules     []string
@@ -54,7 +54,7 @@ type Options struct {
 type Servers struct {
 	Options
 	program forkserver.Program
-	// list names the modules to import. It is nil if the job names them.
+	// list names the modules to import. It is nil if Options.Modules names them.
 	list *moduleList
 	// unfit says why no server can run the job's command.
 	unfit error
@@ -110,8 +110,8 @@ func importEnv(base *rankenv.Base, rank []string) []string {
 }
 
 const (
-	// longImport is how long an import must take to be mentioned, even if the job did not ask for
-	// the import.
+	// longImport bounds the imports that go unmentioned: a longer one is reported even if the job
+	// did not name its modules.
 	longImport = 100 * time.Millisecond
 	// longWait is how long an attempt waits before golaunch says what it waits for. importLimit is
 	// longer than imports from a cold shared file system take.

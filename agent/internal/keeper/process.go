@@ -53,7 +53,7 @@ type keeper struct {
 	made    int
 	conns   []keptConn
 	// lease is when the guardian kills the ranks, by CLOCK_BOOTTIME; 0 without a lease. limit ends
-	// the keeper if no agent has come by then.
+	// the keeper if no agent has connected by then.
 	lease time.Duration
 	limit *time.Timer
 	// starts are the processes that are being started for the agent.
@@ -79,7 +79,7 @@ type keptRank struct {
 	files   []int
 }
 
-// keptConn is an agent's connection. It must not end before the ranks are dead. former says that
+// keptConn is an agent's connection, which must not end before the ranks are dead. former says that
 // the agent has died.
 type keptConn struct {
 	id     int
@@ -93,13 +93,14 @@ type keptStore struct {
 	data  []byte
 	peers atomic.Pointer[tcpstore.Peers]
 	most  atomic.Int64
-	// coming are the first parts of a list of peers.
+	// coming are the parts of a list of peers that have arrived so far.
 	coming []netip.Addr
-	// ended says that the store has ended by itself, as a proxy does with its store.
+	// ended says that the store ended without an order from the agent. A proxy ends when the store
+	// behind it ends.
 	ended bool
 }
 
-// serve keeps ranks until the agent orders the end, or until no agent came within the lease.
+// serve keeps ranks until the agent orders the end, or until the lease ends without an agent.
 func serve() error {
 	// Ranks would inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), helper.Signals()...)
@@ -165,8 +166,8 @@ func (k *keeper) attend(l *link) {
 	k.post(k.depart)
 }
 
-// welcome sends an agent everything that is kept. The guardian holds this connection too, because
-// it must not end before the ranks are dead.
+// welcome sends a new agent everything that the keeper holds. The guardian also holds the
+// connection to this agent, because the connection must not end before the ranks are dead.
 func (k *keeper) welcome(l *link) {
 	k.link = l
 	k.hold()

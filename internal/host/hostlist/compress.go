@@ -67,13 +67,13 @@ func newRun(name string) run {
 	return run{prefix, digits, digits, high}
 }
 
-// shares reports whether both can be in the same brackets.
+// shares reports whether r and other can be in the same brackets.
 func (r run) shares(other run) bool {
 	return r.prefix == other.prefix && r.first != "" && other.first != ""
 }
 
-// leadsTo reports whether next is one more than the last number, zero-padded as a range from the
-// first would be.
+// leadsTo reports whether next can extend the range r. Its number must be r's last number plus 1,
+// with as many leading zeros as a range that begins at r.first would give it.
 func (r run) leadsTo(next run) bool {
 	padded := len(next.first) == len(r.first) || len(next.first) > len(r.first) && next.first[0] != '0'
 	return padded && next.high > r.high && next.high-r.high == 1

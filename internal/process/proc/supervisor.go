@@ -171,9 +171,9 @@ func (s *Supervisor) Renew(lease time.Duration) {
 	s.guard.Renew(BootTime() + lease)
 }
 
-// Hold gives the guardian duplicates of sockets, 128 at most, in place of the former ones. Once
-// this process has died, or closed the supervisor, and no rank lives, each of them ends with the
-// proof of that. Until then this process may use them freely.
+// Hold gives the guardian duplicates of at most 128 sockets, which replace those of the last call.
+// Once no rank lives, and this process has died or closed the supervisor, the guardian sends the
+// proof of that on each socket and closes it. Until then this process may use the sockets freely.
 func (s *Supervisor) Hold(files ...*os.File) error {
 	if len(files) > guardian.MaxHeld {
 		return fmt.Errorf("hold %d files: %d at most", len(files), guardian.MaxHeld)
@@ -191,9 +191,10 @@ func (s *Supervisor) Hold(files ...*os.File) error {
 	return nil
 }
 
-// Proof is what held sockets end with. If the kernel killed this process for want of memory, they
-// end with a text whose SHA-256 is the proof. A peer that knows the proof believes no other end: a
-// firewall or a proxy may end a connection too.
+// Proof returns the bytes that the guardian sends on held sockets before it closes them. If the
+// kernel killed this process for want of memory, the guardian sends a text whose SHA-256 is the
+// proof. A peer that knows the proof must not take any other end of a connection for a death,
+// because a firewall or a proxy may also close connections.
 func (s *Supervisor) Proof() [32]byte { return s.guard.Proof() }
 
 // Duplicate returns another descriptor of an open file, and leaves the file non-blocking, which

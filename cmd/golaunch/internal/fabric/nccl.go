@@ -105,8 +105,8 @@ func combine(reports []report, err error) (out outcome) {
 	return out
 }
 
-// start starts the child. run returns the last report, and passes on an ID that the child makes; in
-// takes an ID for the child.
+// start starts the child. The child reads an ID of NCCL from in. If the child makes an ID, run
+// sends the ID to its channel. run returns the child's last report.
 func (c child) start(ctx context.Context) (run func(chan<- meeting) report, in io.WriteCloser, err error) {
 	text, err := json.Marshal(c)
 	if err != nil {
