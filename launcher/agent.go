@@ -60,8 +60,8 @@ type Agent struct {
 	// AsSubmitter runs the ranks of each job as the user who submitted it, and refuses the job if
 	// the coordinator does not know that user. This process must run as root.
 	AsSubmitter bool
-	// AllowRunAsRoot lets this process run as root, so that anyone with the token, or a submit
-	// token, is root on this node. With AsSubmitter it lets root's jobs run as root.
+	// AllowRunAsRoot lets this process run as root. Anyone with the token, or a submit token, is
+	// then root on this node. With AsSubmitter, AllowRunAsRoot lets root's jobs run as root.
 	AllowRunAsRoot bool
 	// Adopt lets ranks outlive this process, for the next agent with the same Name and LogDir. The
 	// ranks die unless that agent starts within the coordinator's lease. A SIGHUP among Signals
@@ -72,8 +72,8 @@ type Agent struct {
 	PortRange string
 	// LogDir gets the output of jobs that name no directory, below the node's name. When LogDir is
 	// empty, the output goes to the system's temporary directory. At least the last 180 jobs are
-	// kept. While another agent has the directory, this agent is refused if it has a Name and a
-	// LogDir, or Adopt; otherwise it takes another directory next to it.
+	// kept. If another agent has the directory, this agent is refused if it has a Name and a
+	// LogDir, or Adopt. Otherwise this agent takes another directory beside that one.
 	LogDir string
 	// Preload are Python modules, separated by commas, for jobs whose Ranks.Preload is empty.
 	Preload string
@@ -83,12 +83,12 @@ type Agent struct {
 	Signals <-chan os.Signal
 	// DrainTime is how long ranks have to get ready after a SIGTERM before they are stopped.
 	DrainTime time.Duration
-	// Spot is the cloud (aws, gcp, azure) of this machine: the agent asks the cloud whether it
-	// takes the machine back. When empty, the agent asks no cloud.
+	// Spot is the cloud (aws, gcp, azure) of this machine: the agent asks whether the cloud takes
+	// the machine back. When empty, the agent asks no cloud.
 	Spot string
-	// Say gets what a user wants to know, and Warn what went wrong without ending the agent; nil
-	// prints on os.Stderr. The node does not wait for these calls: a stopped terminal, or an unread
-	// pipe, stops no rank.
+	// Say gets messages for a user, and Warn gets problems that do not end the agent; nil prints on
+	// os.Stderr. The node does not wait for these calls: a stopped terminal, or an unread pipe,
+	// stops no rank.
 	Say  func(string)
 	Warn func(error)
 }
@@ -142,7 +142,7 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	})
 	served := make(chan error, 1)
 	go func() {
-		defer cancel(nil) // not after a hand-over: that would end the ranks
+		defer cancel(nil) // not after a hand-over: the cancellation would end the ranks
 		_, err := node.Run(ctx)
 		err = errors.Join(err, owned.Close())
 		if r, ok := errors.AsType[*session.RefusedError](err); ok && a.chosenName(place) == "" && r.Another() != "" {

@@ -28,8 +28,8 @@ import (
 
 // Client asks the coordinator of a cluster. It may be used by several goroutines.
 //
-// An error of its methods is an ErrUsage if the request makes no sense to the coordinator. If it is
-// about something that does not exist, it is an ErrNotThere too.
+// An error of a Client's methods is an ErrUsage if the request makes no sense to the coordinator.
+// If the request is about something that does not exist, the error is an ErrNotThere too.
 type Client struct {
 	// Target is the coordinator's HOST:PORT; several are separated by commas.
 	Target string
@@ -129,7 +129,7 @@ func (c *Client) Close() error { return c.head.Close() }
 
 // Submit gives a job to the cluster. The watch reports the decisions about the job. If the watch is
 // closed before the job's end, or ctx ends, the job is stopped, unless it is Detached. Submit
-// ignores the job's Output and Ranks.Stdin: Logs has the output.
+// ignores the job's Output and Ranks.Stdin: read the output by Logs.
 func (c *Client) Submit(ctx context.Context, j Job) (*Watch, error) {
 	j.Cluster.Coordinator = c.Target
 	j, err := j.complete()
@@ -164,8 +164,8 @@ func (c *Client) Stop(ctx context.Context, id string, code int, why string) ([]s
 	return c.stopped(id)(c.head.Stop(ctx, id, code, why))
 }
 
-// Save stops jobs as Stop does, but only once the ranks have saved a checkpoint, or the time within
-// is over. Saves of the Result says what they saved.
+// Save stops jobs as Stop does, but waits until the ranks have saved a checkpoint, or the time
+// within is over. Saves of the Result says what they saved.
 func (c *Client) Save(ctx context.Context, id string, within time.Duration, code int, why string) ([]string, error) {
 	if within <= 0 {
 		return nil, fmt.Errorf("%w: ranks cannot save within %s", ErrUsage, within)
@@ -188,8 +188,8 @@ func (c *Client) Signal(ctx context.Context, id string, number syscall.Signal) e
 	return refusalOf(c.head.Signal(ctx, id, number))
 }
 
-// Drain takes a node out of use and returns the jobs that still hold something there. The node's
-// agent leaves when no job does.
+// Drain takes a node out of use and returns the jobs that still hold a part of it. The node's agent
+// leaves when no job holds anything there.
 func (c *Client) Drain(ctx context.Context, node string) ([]string, error) {
 	jobs, err := c.head.Drain(ctx, node)
 	return jobs, refusalOf(err)

@@ -87,8 +87,8 @@ func (l *localRun) attach(ctx context.Context, c *Client) (report.Result, error)
 	return result, nil
 }
 
-// lost says why a submitted job is out of sight. Its error is never an ErrNotThere: the request was
-// right, even if the coordinator says that there is no such job.
+// lost says why this process does not know any more how a submitted job goes. Its error is never an
+// ErrNotThere: the request was right, even if the coordinator says that there is no such job.
 func lost(err error) error {
 	if errors.Is(err, ErrNotThere) {
 		text := err.Error() // not wrapped: it is no ErrNotThere

@@ -123,7 +123,7 @@ func BenchmarkSecondRun(b *testing.B) {
 	}
 }
 
-// TestAnAgentThatCannotRejoin tries until its limit, and leaves in order on a signal.
+// TestAnAgentThatCannotRejoin: the agent tries until its limit, and leaves in order on a signal.
 func TestAnAgentThatCannotRejoin(t *testing.T) {
 	dir := t.TempDir()
 	token := filepath.Join(dir, "token")

@@ -40,9 +40,9 @@ type Coordinator struct {
 	// free one.
 	Listen string
 	// Peers are where the 3, 5 or 7 coordinators of one cluster listen, each as HOST:PORT or HOST.
-	// All coordinators have the same list in the same order. Any minority may be lost. This
-	// coordinator is the peer that Listen names, or the peer whose host is this machine. The
-	// cluster begins when all peers have connected; later a majority is enough.
+	// All coordinators have the same list in the same order. Any minority of the coordinators may
+	// be lost. This coordinator is the peer that Listen names, or the peer whose host is this
+	// machine. The cluster begins when all peers have connected; later a majority is enough.
 	Peers []string
 	// PortRange is FIRST:LAST; see Listen. Peers without a port have its first port, too.
 	PortRange string
@@ -64,15 +64,15 @@ type Coordinator struct {
 	Ready func(addr netip.AddrPort)
 	// Say gets a line for each node that joins or leaves, and each job that begins or ends.
 	Say func(string)
-	// Warn gets what went wrong without ending the cluster; nil prints on os.Stderr.
+	// Warn gets problems that do not end the cluster; nil prints on os.Stderr.
 	Warn func(error)
 
 	// ports is PortRange, checked.
 	ports ports.Range
 }
 
-// Serve serves until ctx ends. Jobs do not end then: their ranks live on for a lease. Within this
-// time, a coordinator at the same address, with the same store, takes them over.
+// Serve serves until ctx ends. Jobs do not end then: their ranks live on for a lease. Within that
+// time, a coordinator at the same address, with the same store, takes the jobs over.
 func (c Coordinator) Serve(ctx context.Context) error {
 	c.defaults()
 	if c.Lease < time.Second {
@@ -238,7 +238,7 @@ func (c Coordinator) open(at string) (file *rendezvous.File, dir string, err err
 	return file, dir, err
 }
 
-// raftDir has a peer's part of the log.
+// raftDir is the directory of a peer's part of the log.
 const raftDir = "raft"
 
 // candidate is this coordinator among its peers.

@@ -19,7 +19,7 @@ func large(end string) Job {
 	return j
 }
 
-// TestFactsAreShort, and differ where the job does.
+// TestFactsAreShort: facts are short, and differ where jobs differ.
 func TestFactsAreShort(t *testing.T) {
 	a, b := large("a").facts(), large("b").facts()
 	size := 0

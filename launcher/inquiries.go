@@ -43,7 +43,7 @@ type NodeSamples struct {
 }
 
 // Samples asks nodes what they and their ranks do. Nodes send samples only on request, and the
-// coordinator keeps none. An error comes last.
+// coordinator keeps none. If there is an error, it is the last value.
 func (c *Client) Samples(ctx context.Context, q SampleQuery) iter.Seq2[NodeSamples, error] {
 	inquiry := wire.Inquiry{
 		Job: q.Job, Nodes: q.Nodes, Within: q.Within,
@@ -95,8 +95,8 @@ type Pong struct {
 	Missing string
 }
 
-// Ping asks the nodes of a job, or all nodes when job is empty, for an answer without cost. It
-// waits for the answers within a limit.
+// Ping asks the nodes of a job, or all nodes when job is empty, for an answer that needs no work.
+// It waits for the answers within a limit.
 func (c *Client) Ping(ctx context.Context, job string, within time.Duration) iter.Seq2[Pong, error] {
 	return func(yield func(Pong, error) bool) {
 		began := time.Now()
@@ -110,7 +110,8 @@ func (c *Client) Ping(ctx context.Context, job string, within time.Duration) ite
 
 // Endpoints are the addresses, HOST:PORT by node, at which a controller reaches the ranks of a job
 // whose Ranks.Endpoint is set, by TLS with the cluster's token ([Client.TLS]). If nodes do not
-// answer within a limit, the error names them, and the other addresses are returned with it.
+// answer within a limit, Endpoints returns the other addresses, and an error that names these
+// nodes.
 func (c *Client) Endpoints(ctx context.Context, job string, within time.Duration) (map[string]string, error) {
 	endpoints, missing := map[string]string{}, []string(nil)
 	for a, err := range c.head.Inquire(ctx, wire.Inquiry{Job: job, Within: within, Question: wire.Question{About: wire.AboutEndpoint}}) {
@@ -178,7 +179,7 @@ func gpuSeries(g wire.GPU, now time.Time) []report.Series {
 // their processes, in which ranks at the same place are merged. docs/json.md describes its JSON.
 type Stacks struct {
 	tree stacks.Tree
-	// Missing says, in a sentence each, which nodes did not answer.
+	// Missing has a sentence for each node that did not answer.
 	Missing []string
 }
 

@@ -61,7 +61,7 @@ type Job struct {
 	Health    Health    `json:"Health"`    // what to do about nodes and ranks that are not well
 	Output    Output    `json:"Output"`    // where output and logs go
 	Network   Network   `json:"Network"`   // where the nodes are, and how they meet
-	Cluster   Cluster   `json:"Cluster"`   // a cluster that gets the job instead
+	Cluster   Cluster   `json:"Cluster"`   // a cluster that runs the job instead of this process
 
 	// Workspace is a directory that travels to the nodes of the job; none when empty. It is packed
 	// when the job begins, without the files that .gitignore and .rayignore name. On each node the
@@ -109,7 +109,7 @@ func (j Job) submission() replica.Submission {
 	}
 }
 
-// pool is how many nodes can join at all; 0 if any number can.
+// pool is how many nodes can ever join; 0 if there is no limit.
 func (j Job) pool() int {
 	switch {
 	case j.Resources.Simulate:
@@ -141,9 +141,9 @@ func (j Job) fixedNodes() bool {
 	return j.Network.Rendezvous == "" && (j.place == nil || j.place.Port == 0)
 }
 
-// allNodesKnown is how many nodes the job has if a scheduler restarts them one by one, like pods:
-// node 0 may then have run the job before. It is 0 for other jobs, and for a job that waits for all
-// nodes anyway.
+// allNodesKnown is how many nodes the job has if a scheduler restarts its nodes one by one, like
+// pods: an earlier node 0 may then have led the job already. It is 0 for other jobs, and for a job
+// that waits for all nodes anyway.
 func (j Job) allNodesKnown() int {
 	r, all := j.Resources, j.Resources.MaxNodes+j.Resources.Spares
 	if !pod.Inside() || j.fixedNodes() || r.MinNodes == all || r.MinNodes < r.MaxNodes && j.Resources.LastCall > j.Network.Lease {
@@ -289,7 +289,7 @@ func (r Restarts) budget() string {
 	return fmt.Sprintf("%d/%v", r.Max, r.RefillAfter)
 }
 
-// outputOf says how a rank's output is kept, and shown on a console unless that is nil.
+// outputOf says how a rank's output is kept and, unless the console is nil, shown.
 func (j Job) outputOf(console *console.Console, warn func(error)) func(agent.Speaker) logs.RankOptions {
 	return func(s agent.Speaker) logs.RankOptions {
 		o := logs.RankOptions{Node: s.Node, Rank: s.Rank, Attempt: s.Attempt, Limit: j.Output.LogLimit, Warn: warn, Alone: s.WorldSize == 1}

@@ -67,7 +67,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestAloneWaitsForNoOne begins at once with one of at most two nodes.
+// TestAloneWaitsForNoOne: a job of one or two nodes begins at once on this machine alone.
 func TestAloneWaitsForNoOne(t *testing.T) {
 	job, _, _ := marked(t, 1, `exit 0`)
 	job.Resources.MinNodes, job.Resources.MaxNodes = 1, 2

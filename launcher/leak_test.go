@@ -12,8 +12,8 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// TestNothingLeaks runs jobs that end in several ways, twice: the second time may leave no
-// goroutine and no file more than the first.
+// TestNothingLeaks runs jobs that end in several ways, twice. The second run may not leave more
+// goroutines or files than the first.
 func TestNothingLeaks(t *testing.T) {
 	for _, c := range []struct {
 		name, script string

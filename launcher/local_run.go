@@ -51,7 +51,7 @@ type localRun struct {
 	signals *signals.Merged
 	// done is closed when the job has ended here.
 	done chan struct{}
-	// filesOnNodes says that the ranks' files are on other nodes.
+	// filesOnNodes says that the nodes have the ranks' files, not this machine.
 	filesOnNodes bool
 	// cluster is the coordinator of the cluster that runs the job, if one does.
 	cluster string
@@ -162,10 +162,10 @@ func (l *localRun) identity(node placement.Node) mtls.Identity {
 	return mtls.Identity{Node: node.Name, Job: l.job.ID}
 }
 
-// candidate is this node as a possible leader. listens is set if this node listens already where
-// the nodes meet; home, HOST:PORT, if they meet at another node. Both are empty if the nodes find
-// each other only once. A job on one or two nodes has no candidate, since it has no majority once
-// it loses a node.
+// candidate is this node as a possible leader. listens is set if this node already listens where
+// the nodes meet. home, HOST:PORT, is set if they meet at another node. Both are empty if the nodes
+// find each other only once. A job on one or two nodes has no candidate, because the loss of a node
+// leaves it without a majority.
 func (l *localRun) candidate(node placement.Node, token mtls.Token, listens, home string) *rendezvous.Candidate {
 	if l.job.Resources.MaxNodes+l.job.Resources.Spares < 3 {
 		return nil
@@ -193,7 +193,7 @@ func (l *localRun) observe(d report.Decision) {
 	l.Decision(d.At, d.Reason, d.News)
 }
 
-// evidence names the logs and what else shows why the job failed.
+// evidence names the logs and other files that show why the job failed.
 func (l *localRun) evidence(r report.Result, logs string) string {
 	if r.Cause == nil || l.files.Dir() == nil || logs == "" {
 		return logs

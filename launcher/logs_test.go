@@ -78,8 +78,8 @@ drwx------ j/attempt-1
 	}
 }
 
-// TestDefaultLogs stay when they can be needed: after a failure, but not after success, nor when
-// nothing was started.
+// TestDefaultLogs: logs are kept after a failure. They are removed after a success, and if nothing
+// was started.
 func TestDefaultLogs(t *testing.T) {
 	for _, c := range []struct {
 		script string
@@ -116,7 +116,7 @@ var errWriter = errors.New("it takes nothing")
 
 func (failingWriter) Write([]byte) (int, error) { return 0, errWriter }
 
-// TestOutputThatCannotBeShown is no failure of the job.
+// TestOutputThatCannotBeShown: such output is no failure of the job.
 func TestOutputThatCannotBeShown(t *testing.T) {
 	job, _, _ := marked(t, 1, `echo hello`)
 	job.Output.Stdout = failingWriter{}
@@ -159,8 +159,8 @@ func TestLogsInASharedPlace(t *testing.T) {
 	}
 }
 
-// TestTwoRunsWithOneID at a time: the second gets another directory, or is refused if it named the
-// first's.
+// TestTwoRunsWithOneID: the second of two runs at a time gets another directory, or is refused if
+// the user chose the directory.
 func TestTwoRunsWithOneID(t *testing.T) {
 	for _, c := range []struct {
 		dir  string
@@ -205,8 +205,8 @@ func TestTwoRunsWithOneID(t *testing.T) {
 	}
 }
 
-// TestTwoAgentsWithOneName at a time: an agent with an explicit name and directory is refused,
-// another one gets its own directory.
+// TestTwoAgentsWithOneName: the second of two agents at a time is refused if its name and directory
+// are explicit. Otherwise it gets a directory of its own.
 func TestTwoAgentsWithOneName(t *testing.T) {
 	t.Setenv("GOLAUNCH_TOKEN", strings.Repeat("a", 64))
 	t.Setenv("TMPDIR", t.TempDir())

@@ -17,7 +17,7 @@ import (
 // patience bounds every wait for a process in these tests.
 const patience = time.Minute
 
-// screen keeps its output and wakes those that wait for it. It is no file.
+// screen keeps its output and wakes the waiting tests. It is no file.
 type screen struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -60,8 +60,8 @@ type Resources struct {
 	// OwnGPUs are the only GPUs of this machine that the job may use: indexes or UUIDs separated by
 	// commas, as in CUDA_VISIBLE_DEVICES. When empty, the job may use all visible GPUs.
 	OwnGPUs string `json:"OwnGPUs"`
-	// Slots is how many ranks this node runs if PerNode is placement.AllGPUs; 0 is one on each GPU.
-	// Nodes may have different Slots.
+	// Slots is how many ranks this node runs if PerNode is placement.AllGPUs; 0 means one rank on
+	// each GPU. Nodes may have different Slots.
 	Slots int `json:"Slots"`
 	// Simulate runs every node in a process on this machine, with PerNode declared GPUs, at
 	// 127.0.0.1, 127.0.0.2, ...
@@ -72,9 +72,9 @@ type Resources struct {
 	// LastCall is how long a job that has MinNodes waits for more nodes, up to MaxNodes:
 	// DefaultLastCall when 0, not at all when negative.
 	LastCall time.Duration `json:"LastCall"`
-	// GrowAfter is how long a job runs with fewer nodes than MaxNodes before it grows: if there are
-	// more nodes, it stops with Stopping.DrainTime and starts again with more. GrowAfter is
-	// DefaultGrowAfter when 0; when negative, the job never grows.
+	// GrowAfter is how long a job runs with fewer nodes than MaxNodes before it grows. If more
+	// nodes are there, the ranks get Stopping.DrainTime, and the job restarts on more nodes.
+	// GrowAfter is DefaultGrowAfter when 0; when negative, the job never grows.
 	GrowAfter time.Duration `json:"GrowAfter"`
 }
 
@@ -98,8 +98,8 @@ type Ranks struct {
 	// Visibility says which GPUs a rank sees: all of the job's on its node (when empty) or its own.
 	Visibility rankenv.Visibility `json:"Visibility"`
 	// Bind says on which CPUs a rank runs: "auto" (when empty), "none", "numa", "socket", "l3" or
-	// "core" (docs/binding.md). A rank that cannot be bound starts with a warning, or not at all if
-	// Strict is set.
+	// "core" (docs/binding.md). A rank that cannot be bound starts with a warning. If Strict is
+	// set, it does not start.
 	Bind   string `json:"Bind"`
 	Strict bool   `json:"Strict"`
 	// MasterPort is where the ranks meet, on the node of rank 0; 0 takes a free port for each
@@ -177,7 +177,7 @@ type Stopping struct {
 	// NoticeSignal, SIGUSR1 or SIGUSR2, tells ranks that they have a notice; no signal when 0.
 	DrainTime    time.Duration  `json:"DrainTime"`
 	NoticeSignal syscall.Signal `json:"NoticeSignal"`
-	// Spot is the cloud of this node, "aws", "gcp" or "azure": the node asks the cloud whether it
+	// Spot is the cloud of this node, "aws", "gcp" or "azure": the node asks whether the cloud
 	// takes the machine back. When empty, the node asks no cloud.
 	Spot string `json:"Spot"`
 	// Signals has the signals of this process. SIGINT, SIGTERM, SIGHUP and SIGQUIT stop the job in
@@ -188,8 +188,8 @@ type Stopping struct {
 	// Stops are further signals that stop the job.
 	Stops []os.Signal `json:"-"`
 	// Standalone says that this process exists for the job alone, as the golaunch command does. The
-	// process then adopts and reaps orphans of its ranks. Leave it false in a program that starts
-	// other processes.
+	// process then adopts and reaps orphans of its ranks. Leave Standalone false in a program that
+	// starts other processes.
 	Standalone bool `json:"Standalone"`
 }
 
@@ -197,7 +197,7 @@ type Stopping struct {
 // The zero value avoids no node; the golaunch command avoids a node for an hour after 2 failures.
 type Health struct {
 	// Preflight says what to do about a node with findings (docs/doctor.md): "warn" (when empty),
-	// "exclude" starts no rank there, "fail" ends the job with code 125, and "off" does not look.
+	// "exclude" starts no rank there, "fail" ends the job with code 125, and "off" checks nothing.
 	Preflight string `json:"Preflight"`
 	// HangTimeout is how long ranks may make no progress before their attempt fails, at least 1s
 	// (docs/failures.md). 0 sets no limit.
@@ -269,7 +269,8 @@ type Network struct {
 	Hosts []Host `json:"Hosts"`
 	// Golaunch is the path of the golaunch command, here and on the machines where ssh or srun
 	// starts it as an agent; when empty, it is golaunch in this machine's PATH. A program never
-	// starts itself on another machine: only an argument could tell it there that it is an agent.
+	// starts itself on another machine, because only an argument could tell the program there that
+	// it is an agent.
 	Golaunch string `json:"Golaunch"`
 	// Scheduler is "none" to ignore what a scheduler or another launcher says (SLURM_*, PET_*,
 	// ...).
@@ -284,13 +285,13 @@ type Network struct {
 	// is in ~/.golaunch/token, which is made at first use.
 	TokenFile string `json:"TokenFile"`
 	// PortRange, "FIRST:LAST", has the ports where this node listens for other nodes: the ports of
-	// the coordinator, the store, and everything else without a port of its own. Open it in the
-	// firewall. On a cluster it narrows the ranges of the agents. When empty, any free port will
-	// do.
+	// the coordinator, the store, and everything else without a port of its own. Open this range in
+	// the firewall. On a cluster, the job's range narrows the ranges of the agents. When empty, any
+	// free port will do.
 	PortRange string `json:"PortRange"`
-	// Lease is after how much silence a node counts as lost, at least 1s; DefaultLease when 0. The
-	// node has killed its ranks by then: an agent kills them after nine tenths of a lease without
-	// the coordinator.
+	// A node that is silent for a Lease, at least 1s, counts as lost; DefaultLease when 0. Its
+	// ranks are dead by then: an agent kills its ranks after nine tenths of a lease without the
+	// coordinator.
 	Lease time.Duration `json:"Lease"`
 }
 
@@ -305,8 +306,8 @@ type Cluster struct {
 	// Detached jobs run on without the process that submitted them. Run prints the ID of such a job
 	// and returns at once.
 	Detached bool `json:"Detached"`
-	// Within names the reservation on whose GPUs the job runs. GPUs are the indexes of the only
-	// GPUs that the job may use on each node. Backfill lets the job start before earlier jobs that
+	// Within names the reservation on whose GPUs the job runs. GPUs, if set, are indexes: on each
+	// node the job may use only these GPUs. Backfill lets the job start before earlier jobs that
 	// wait, if this takes nothing from the first of them.
 	Within   string `json:"Within"`
 	GPUs     []int  `json:"GPUs"`
@@ -335,9 +336,9 @@ type TorchOutput struct {
 	// Filters are texts, for stdout and for stderr: lines of Tee that contain one of them are also
 	// in <LogDir>/<id>_<random>/attempt_<n>/filtered_stdout.log and filtered_stderr.log.
 	Filters [2][]string `json:"Filters"`
-	// ErrorFile, if set, is the TORCHELASTIC_ERROR_FILE of torchrun's caller. It gets the error
-	// file of the rank that failed first, if that rank ran on this node, with its exit code as
-	// errorCode.
+	// ErrorFile, if set, is the TORCHELASTIC_ERROR_FILE of torchrun's caller. If the rank that
+	// failed first ran on this node, ErrorFile gets a copy of this rank's error file, with the
+	// rank's exit code as errorCode.
 	ErrorFile string `json:"ErrorFile"`
 }
 
@@ -345,8 +346,8 @@ type TorchOutput struct {
 type Host struct {
 	// Name is a name, an address or an alias of ssh_config(5), with or without USER@ before it.
 	Name string `json:"Name"`
-	// Slots is how many ranks the host may have, and how many of its GPUs it offers. 0 is as many
-	// ranks as the job wants, and all GPUs.
+	// Slots is how many ranks the host may have, and how many of its GPUs it offers. 0 means as
+	// many ranks as the job wants, and all GPUs.
 	Slots int `json:"Slots"`
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// TestWhatIsShown has two ranks, of a world of that size, say a word on each stream.
+// TestWhatIsShown: two ranks of a world of some size print a word on each stream.
 func TestWhatIsShown(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -76,7 +76,8 @@ func TestWhatIsShown(t *testing.T) {
 	}
 }
 
-// said has two ranks of a node say a word on each stream, and returns the directory of their files.
+// said makes two ranks of a node print a word on each stream, and returns the directory of their
+// files.
 func said(t *testing.T, l *localRun) string {
 	t.Helper()
 	dir, err := logs.Access{}.OpenDir(t.TempDir(), l.job.dirName("j"))

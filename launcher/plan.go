@@ -23,9 +23,9 @@ import (
 )
 
 // Plan says where the ranks of a job would run. Without nodes, it plans for this machine if the job
-// wants one node with GPUs and this machine has GPUs. Otherwise it plans for nodes with just what
-// the job wants. The error is a *placement.InfeasibleError if the nodes cannot hold the job, and
-// ErrUsage for a job that can never run.
+// wants one node with GPUs and this machine has GPUs. Otherwise it plans for nodes that have
+// exactly what the job wants. The error is a *placement.InfeasibleError if the nodes cannot hold
+// the job, and ErrUsage for a job that can never run.
 func Plan(ctx context.Context, j Job, nodes ...placement.Node) (placement.Plan, error) {
 	j, err := j.complete()
 	if err != nil {
@@ -54,9 +54,9 @@ func (j Job) plannedNodes(ctx context.Context) ([]placement.Node, error) {
 	return nodes, nil
 }
 
-// Explain is the environment of one rank of a plan, with each variable's source and reason. Unknown
-// before the start are a free MASTER_PORT, a made-up job ID, the error file, NCCL_RAS_ADDR, and
-// another machine's CPUs and network.
+// Explain is the environment of one rank of a plan, with each variable's source and reason. Some
+// values are unknown before the start: a free MASTER_PORT, a made-up job ID, the error file,
+// NCCL_RAS_ADDR, and another machine's CPUs and network.
 func (j Job) Explain(plan placement.Plan, rank int) (rankenv.Env, error) {
 	j, err := j.complete()
 	if err != nil {
@@ -168,13 +168,13 @@ func (j Job) bind(f *rankenv.Facts, node []placement.Bundle, localRank int) {
 			gpus[i] = b.GPU.PCI
 		}
 	}
-	bindings, _ := agent.Bind(bind.Policy(j.Ranks.Bind), gpus) // the warnings are for the start
+	bindings, _ := agent.Bind(bind.Policy(j.Ranks.Bind), gpus) // only a start prints the warnings
 	b := bindings[localRank]
 	f.CPUs, f.Bound, f.Cores = b.CPUs.String(), b.Why, b.Cores
 }
 
 // Surroundings are the environment that the first rank on this machine would get, and the network
-// that decides about it.
+// on which this environment depends.
 type Surroundings struct {
 	Node placement.Node
 	// Network is this node's network, and Why says how golaunch knows it. Network has versions even
@@ -239,8 +239,8 @@ func (j Job) firstRank(node placement.Node) (rankenv.Env, error) {
 	return j.rankEnv(facts, node.Addr)
 }
 
-// DescribeWorkspace says what the job's workspace would be if golaunch packed it now; nil if the
-// job has none.
+// DescribeWorkspace describes the job's workspace as golaunch would pack it now; nil if the job has
+// none.
 func (j Job) DescribeWorkspace() (*report.Workspace, error) {
 	j, err := j.complete()
 	if err != nil || j.Workspace == "" {

@@ -23,7 +23,7 @@ func init() { internalverbs.ServeNode = remoteNode }
 type enlistment = enlist.Enlistment[Job]
 
 // remoteNode is the main function of an agent that another golaunch started. The coordinator tells
-// how the job ended. This process fails only if the coordinator does not know of the process.
+// how the job ended. This process fails only if the coordinator does not know of it.
 func remoteNode() int {
 	name, _ := os.Hostname()
 	e, err := enlist.Read[Job]()

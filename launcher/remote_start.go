@@ -23,8 +23,8 @@ const startLimit = 5 * time.Minute
 const endOfJob = 2 * time.Second
 
 // remotely runs the coordinator in this process. start starts agents elsewhere, which read an
-// enlistment. It returns when all agents have ended, or when too few are left for the job. Its
-// context ends with the job.
+// enlistment. start returns when all agents have ended, or when too few are left for the job. The
+// context of start ends with the job.
 func (l *localRun) remotely(ctx context.Context, start func(context.Context, enlistment) error) (report.Result, error) {
 	own, err := l.job.machine().Reachable(ctx)
 	if err != nil {
@@ -59,8 +59,8 @@ func (l *localRun) remotely(ctx context.Context, start func(context.Context, enl
 	})
 }
 
-// bySlurm runs a job on the nodes of a Slurm allocation, from its batch script or from under
-// salloc: one srun starts an agent on each node.
+// bySlurm runs a job on the nodes of a Slurm allocation, from the batch script or under salloc: one
+// srun starts an agent on each node.
 func (l *localRun) bySlurm(ctx context.Context) (report.Result, error) {
 	p := l.job.place
 	if l.job.Resources.GPU && p.Groups == 0 {

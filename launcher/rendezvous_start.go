@@ -129,9 +129,9 @@ func (j Job) token() (mtls.Token, error) {
 // probeLimit bounds the wait for the holder of a port to begin TLS. A coordinator does so at once.
 const probeLimit = 5 * time.Second
 
-// foreign reports that the process at the coordinator's port is no coordinator. It is false for a
-// coordinator with another token, since joining tells more, and for a process that does not listen
-// yet.
+// foreign reports whether the process at the coordinator's port is no coordinator. It is false for
+// a coordinator with another token, since an attempt to join gives a better error, and if no
+// process listens yet.
 func foreign(ctx context.Context, m role.Member) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()

@@ -66,7 +66,7 @@ type Reservation struct {
 	err    error
 }
 
-// hold keeps the watch going, which keeps the reservation.
+// hold reads the watch, because the reservation lives as long as its watch.
 func (r *Reservation) hold(ctx context.Context) {
 	defer close(r.over)
 	for {

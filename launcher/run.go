@@ -18,8 +18,8 @@ import (
 )
 
 // Run runs a job to its end. The result says how the job ended, also when it was stopped: with code
-// 130 if ctx was cancelled, 124 if its deadline passed. The error is about golaunch itself, and the
-// result's code is the exit code that fits: 2 for a job that can never run (errors.Is ErrUsage),
+// 130 if ctx was cancelled, 124 if its deadline passed. An error is about golaunch itself. The
+// result's code is then the fitting exit code: 2 for a job that can never run (errors.Is ErrUsage),
 // 125 if golaunch failed, this node was refused or the coordinator was lost. With any other code,
 // the job ended as the result says, and the error is about the time after the job: output that
 // could not be shown, logs that could not be removed.
@@ -113,8 +113,8 @@ func (l *localRun) finish(result report.Result, err error) (report.Result, error
 	return result, errors.Join(err, l.leave(result, err))
 }
 
-// leave prints the report and clears up. The files of a job that succeeded, or ended before it
-// began, are needless, unless the user chose their directory or has not seen all output.
+// leave prints the report and clears up. It removes the files of a job that succeeded, or ended
+// before it began, unless the user chose their directory or has not seen all output.
 func (l *localRun) leave(result report.Result, err error) error {
 	close(l.done)
 	l.archive.Close()

@@ -80,8 +80,8 @@ echo the last words >&2; exit 7`)
 	}
 }
 
-// TestDecisionIsReported checks that the report has what the coordinator decided: by the job's own
-// rules, and the third time in a row.
+// TestDecisionIsReported checks that the report has the coordinator's decision: by the job's own
+// rules, and after three equal failures in a row.
 func TestDecisionIsReported(t *testing.T) {
 	job, _, words := marked(t, 1, `echo "AssertionError: no seat is free" >&2; exit 1`)
 	job.Restarts.Max, job.Health.FailureRules = 5, filepath.Join(t.TempDir(), "rules")
@@ -114,7 +114,7 @@ func TestDeathOfASignal(t *testing.T) {
 	}
 }
 
-// TestCancelled: one rank ends in order when it is stopped, and one does not.
+// TestCancelled: when the job is stopped, one rank ends in order, and one must be killed.
 func TestCancelled(t *testing.T) {
 	job, out, _ := marked(t, 2, `[ $RANK = 0 ] && trap 'echo saved; exit 0' TERM || trap 'echo stays' TERM
 echo up $RANK; while :; do sleep 1000 & wait $!; done`)
@@ -268,7 +268,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestTwoAtOnce has each job wait for the other.
+// TestTwoAtOnce runs two jobs, each of which waits for the other.
 func TestTwoAtOnce(t *testing.T) {
 	meet := t.TempDir()
 	var both sync.WaitGroup
@@ -328,7 +328,7 @@ func TestChildrenOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestAFileInThePlaceOfLogs is a failure of golaunch's own, before any rank.
+// TestAFileInThePlaceOfLogs: golaunch itself fails, before it starts a rank.
 func TestAFileInThePlaceOfLogs(t *testing.T) {
 	job, out, _ := marked(t, 1, `echo started`)
 	job.Output.LogDir = filepath.Join(t.TempDir(), "file")

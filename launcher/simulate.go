@@ -23,7 +23,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// simulation is what the process of a simulated node must know.
+// simulation has the facts that the process of a simulated node needs.
 type simulation struct {
 	Job  Job
 	Node placement.Node

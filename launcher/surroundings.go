@@ -15,8 +15,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// takePlace completes a job by what a scheduler or another launcher says, unless the user has said
-// otherwise.
+// takePlace completes a job by the facts of a scheduler or another launcher, unless the user has
+// set them.
 func (j *Job) takePlace() (err error) {
 	if j.Resources.Order.By == orderSlurm {
 		defer func() {
@@ -67,8 +67,8 @@ func (j Job) oneNode() bool {
 	return j.Output.Torch != nil && j.Network.Rendezvous == "" && j.Resources.MaxNodes == 1 && j.Resources.Spares == 0
 }
 
-// isLone reports whether this process runs a job of its own although a scheduler gave it more nodes
-// or started other processes as well.
+// isLone reports whether this process runs a job of its own even if a scheduler gave it more nodes
+// or started other processes too.
 func (j Job) isLone() bool {
 	p, r := j.place, j.Resources
 	one := r.MinNodes == 1 && r.MaxNodes == 1 && r.Spares == 0 && j.Network.Rendezvous == ""
@@ -148,7 +148,7 @@ func (j *Job) nodes(p *schedenv.Place) error {
 	return nil
 }
 
-// takeHosts completes a job by its hosts, unless the user has said otherwise.
+// takeHosts completes a job by its hosts, unless the user has set these values.
 func (j *Job) takeHosts() error {
 	if j.Resources.Simulate || j.Cluster.Coordinator != "" || j.Network.Rendezvous != "" {
 		return usage.Errorf("hosts are machines on which this process starts the nodes; leave out simulate, coordinator and rendezvous")
@@ -202,14 +202,14 @@ func (j *Job) takeSlots() error {
 }
 
 // eachAlone reports whether each process that runs this command has a job of its own: the job wants
-// one node, and nothing says that there are more.
+// one node, and no scheduler or flag says that there are more.
 func (j Job) eachAlone() bool {
 	p, r := j.place, j.Resources
 	return p.Each && (p.Nodes == 1 || p.Nodes == 0 && r.MinNodes == 1 && r.MaxNodes == 1 && j.Resources.Spares == 0)
 }
 
-// scheduledID begins with the scheduler's ID of the job; it is empty if golaunch cannot use that
-// ID. A suffix keeps jobs apart: an allocation may run many jobs, a scheduler may run one job
+// scheduledID begins with the scheduler's ID of the job. It is empty if golaunch cannot use that
+// ID. A suffix distinguishes jobs: an allocation may run many jobs, a scheduler may run one job
 // several times, and a lone job may be one of many.
 func scheduledID(p *schedenv.Place, lone bool) string {
 	id := p.Job

@@ -17,7 +17,7 @@ import (
 var recordTask = flag.Bool("record-task", false, "write the golden file of a job as agents get it")
 
 // TestTaskKeepsItsBytes compares a job with every field set, as a coordinator keeps it for its
-// agents, with a recorded one, and reads one that the version before named fields wrote.
+// agents, with a recorded one. It also reads a job that a version without named fields wrote.
 func TestTaskKeepsItsBytes(t *testing.T) {
 	j := filled[Job]()
 	j.Restarts.ExitCodes = map[report.Ending]int{report.EndProgram: 3}
@@ -60,7 +60,8 @@ func TestTaskKeepsItsBytes(t *testing.T) {
 	}
 }
 
-// unread says what of a JSON value is not in another one, which may have more fields.
+// unread returns the parts of a JSON value that are not in another value. The other value may have
+// more fields.
 func unread(wrote, reads any, at string) string {
 	switch wrote := wrote.(type) {
 	case map[string]any:

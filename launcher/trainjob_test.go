@@ -14,8 +14,8 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// controller acts as Kubeflow's controller, which this process knows from its environment, and
-// keeps the requests.
+// controller acts as Kubeflow's controller, and keeps the requests. This process finds it by its
+// environment.
 func controller(t *testing.T) <-chan map[string]any {
 	t.Helper()
 	heard := make(chan map[string]any, 16)
@@ -68,8 +68,8 @@ func TestTrainJob(t *testing.T) {
 	}
 }
 
-// TestTrainJobEnds: a successful job is reported as complete, even if it was short, and another one
-// with its last known progress.
+// TestTrainJobEnds: a successful job is reported as complete, even if it was short. Any other job
+// is reported with its last known progress.
 func TestTrainJobEnds(t *testing.T) {
 	heard := controller(t)
 	job, _, _ := marked(t, 2, `echo "5 20" >$GOLAUNCH_HEARTBEAT_FILE`)

@@ -33,8 +33,8 @@ import (
 )
 
 // complete fills in defaults and refuses values that make no sense. It changes nothing in a
-// completed job, such as a job from another machine: negative values stay, and mean 0 where they
-// are used.
+// completed job, such as a job from another machine. Negative values therefore stay negative; the
+// code that uses them takes them for 0.
 func (j Job) complete() (Job, error) {
 	if err := j.takePlace(); err != nil {
 		return j, err
@@ -245,7 +245,7 @@ const (
 	storeRank0    = "rank0"
 )
 
-// checkGroups refuses a job that replica groups cannot share.
+// checkGroups refuses a job that cannot be divided into its replica groups.
 func (j Job) checkGroups() error {
 	groups, r, total := j.Restarts.ReplicaGroups, j.Resources, 0
 	for _, n := range r.PerNode {
@@ -364,7 +364,8 @@ func (n Network) check() error {
 	return err
 }
 
-// newID is unique enough for a machine's log directory, and tells when the job began.
+// newID returns an ID that is unique enough for a machine's log directory. It contains the time of
+// the job's begin.
 func newID() string {
 	return time.Now().UTC().Format("20060102-150405") + "-" + strings.ToLower(rand.Text()[:5])
 }
@@ -383,7 +384,7 @@ func portRange(text string) (ports.Range, error) {
 
 // ports is PortRange, checked.
 func (n Network) ports() ports.Range {
-	r, _ := portRange(n.PortRange) // complete has refused another
+	r, _ := portRange(n.PortRange) // complete has refused invalid ranges
 	return r
 }
 

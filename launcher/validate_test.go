@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// TestCompleteAgain completes a job that was completed and has travelled, as the agents of ssh and
-// srun do: the nodes must agree on it.
+// TestCompleteAgain completes a job again that was completed and sent, as the agents of ssh and
+// srun do: the nodes must agree on the job.
 func TestCompleteAgain(t *testing.T) {
 	for what, j := range map[string]Job{
 		"defaults":   {},

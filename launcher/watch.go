@@ -48,7 +48,7 @@ func (w *Watch) Next(ctx context.Context) (report.Decision, error) {
 func (w *Watch) Close() { w.head.Close() }
 
 // Logs reads the output of a job's ranks from their nodes, over connections that may break. The
-// chunks of a rank are in order. An error comes last.
+// chunks of a rank are in order. If there is an error, it is the last value.
 func (c *Client) Logs(ctx context.Context, id string, f report.LogFilter) iter.Seq2[report.LogChunk, error] {
 	return func(yield func(report.LogChunk, error) bool) {
 		r, err := c.head.Logs(ctx, id, f)

@@ -23,7 +23,7 @@ type cable struct {
 	all   sync.WaitGroup
 }
 
-// lay makes one to addr.
+// lay makes a cable to addr.
 func lay(t *testing.T, addr string) *cable {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -77,7 +77,7 @@ func (c *cable) cut() {
 }
 
 // TestAGroupWithoutItsCoordinator: Close does not wait, and its error says that the workers may go
-// on. The coordinator ends them, which misses the group's watch.
+// on. The coordinator ends the workers when it misses the group's watch.
 func TestAGroupWithoutItsCoordinator(t *testing.T) {
 	c := clustertest.Start(t, 1)
 	way := lay(t, c.Coordinator)

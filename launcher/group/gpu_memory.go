@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// MemoryQuery asks whether processes other than a job's hold memory of its GPUs.
+// MemoryQuery asks whether a job's GPUs have memory that processes outside of the job hold.
 type MemoryQuery struct {
 	Job string `json:"job"`
 	// GPUs are the UUIDs of the job's GPUs, by node.
@@ -38,10 +38,10 @@ type GPUMemory struct {
 }
 
 // GPUMemoryError says that the GPUs of a job are not free. Held is the memory that other processes
-// hold there, the most first. If that is unknown, Missing says why, for each node.
+// hold there, the largest amount first. For each node where this is unknown, Missing says why.
 type GPUMemoryError struct {
 	Job string
-	// Keep is the memory that each other process might have kept, in bytes. Within is how long
+	// Keep is the memory, in bytes, that each other process was allowed to keep. Within is how long
 	// golaunch has looked.
 	Keep    int64
 	Within  time.Duration
@@ -81,7 +81,8 @@ func (h GPUMemory) owner() string {
 func gib(bytes int64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }
 
 const (
-	// lookPause is the pause between two checks: no event tells that a GPU's memory was freed.
+	// lookPause is the pause between two checks: there is no event for memory of a GPU that is
+	// freed.
 	lookPause = 200 * time.Millisecond
 	// answerLimit bounds the wait for a node's answer.
 	answerLimit = 5 * time.Second

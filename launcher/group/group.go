@@ -107,9 +107,9 @@ type Answer struct {
 	Err  error
 }
 
-// WorkerError says that a worker has failed in a call. If its handler failed, Message says how,
-// with the stack of a panic. If the worker itself failed, Failure says how. If the Exit of a
-// Failure has code 0 and no Spawn, the worker exited as if it were done.
+// WorkerError says that a worker has failed in a call. If the worker's handler failed, Message says
+// how, with the stack of a panic. If the worker itself failed, Failure says how. If the Exit of
+// that Failure has code 0 and no Spawn, the worker exited as if it were done.
 type WorkerError struct {
 	Rank           int
 	Node           string
@@ -132,7 +132,7 @@ func (e *WorkerError) Error() string {
 
 // Group starts a job on the reservation whose ranks are workers, and returns at once: the first
 // calls wait for them. The job ends with ctx, with Close, or with the reservation. It fails and
-// restarts like any job. A call returns a [WorkerError] if its worker ends before it answers. A
+// restarts like any job. A call returns a [WorkerError] if its worker ends without an answer. A
 // worker that exits with code 0 before Close is not started again while the others go on.
 func (r *Reservation) Group(ctx context.Context, j launcher.Job) (*Group, error) {
 	secret := make([]byte, endpoints.KeySize/2)
@@ -201,14 +201,14 @@ func (e *entrance) unlisten() error {
 func (g *Group) Size() int { return g.size }
 
 // Call calls a worker by its rank, and waits for the answer. Input and answer have at most 4 GiB, a
-// method's name 256 bytes. If a call fails, for instance when ctx ends, its worker may still read
-// in: do not change in before the worker has answered a later call, or has ended. The same holds
-// for CallAll, and for a CallEach that is not read to its end.
+// method's name 256 bytes. If a call fails, for instance because ctx ends, its worker may still
+// read the input: do not change the input before the worker has answered a later call, or has
+// ended. The same holds for CallAll, and for a CallEach whose loop ends early.
 func (g *Group) Call(ctx context.Context, rank int, method string, in []byte) ([]byte, error) {
 	return g.call(ctx, rank, 0, method, in)
 }
 
-// call calls a worker. Calls with the same shared number have the same in; 0 shares nothing.
+// call calls a worker. Calls with the same shared number have the same input; 0 shares nothing.
 func (g *Group) call(ctx context.Context, rank int, shared uint64, method string, in []byte) ([]byte, error) {
 	if rank < 0 || rank >= g.size {
 		return nil, usage.Errorf("worker %d: the group has 0 to %d", rank, g.size-1)
@@ -272,8 +272,9 @@ func (g *Group) CallEach(ctx context.Context, method string, in [][]byte) iter.S
 }
 
 // Close ends the workers in order, and waits for the end of the job. After 30 s it stops the
-// remaining workers, as [launcher.Client.Stop] does. An error says why it could not, for instance
-// without a coordinator: the workers then run until the coordinator misses this program.
+// remaining workers, as [launcher.Client.Stop] does. If Close could not end the workers, for
+// instance without a coordinator, the error says why. The workers then run until the coordinator
+// misses this program.
 func (g *Group) Close() (report.Result, error) {
 	g.mu.Lock()
 	g.closing = true
@@ -410,7 +411,7 @@ func (g *Group) follow(far *endpoints.Reach) {
 }
 
 // failWorkers gives up the workers that a failure ends: all workers, those of an attempt or a node,
-// or one. Their pending calls return the failure; later calls wait for the next worker.
+// or a single one. Their pending calls return the failure; later calls wait for the next worker.
 func (g *Group) failWorkers(f *report.Failure) {
 	for i := range g.workers {
 		w := &g.workers[i]

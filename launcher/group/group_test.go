@@ -33,8 +33,8 @@ const workerVar = "GROUP_TEST_WORKER"
 // afarVar keeps a worker from the controller's socket, as if it were on another machine.
 const afarVar = "GROUP_TEST_AFAR"
 
-// lateVar makes rank 0 connect for the first time when it is asked to end. It names a socket to
-// which the rank connects when it is ready for that.
+// lateVar makes rank 0 connect for the first time when it is asked to end. The variable names a
+// socket to which the rank connects once it is ready to be asked.
 const lateVar = "GROUP_TEST_LATE"
 
 // nth counts calls in a worker.
@@ -151,7 +151,7 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestAGroupAfar: what all workers get crosses the network once for each of the two nodes.
+// TestAGroupAfar: input for all workers crosses the network once for each of the two nodes.
 func TestAGroupAfar(t *testing.T) {
 	g := startGroup(t, launcher.Job{Env: []string{afarVar + "=1"}})
 	ctx := limited(t)
@@ -180,7 +180,7 @@ func TestAGroupAfar(t *testing.T) {
 	}
 }
 
-// sent is what this process has sent on the TCP connections that it has.
+// sent is how many bytes this process has sent on its present TCP connections.
 func sent(t *testing.T) (total int) {
 	t.Helper()
 	out, err := exec.Command("ss", "-tinpHO").Output()
@@ -274,8 +274,8 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// TestAWorkerOfAGroupDies: all callers get an error with its last output, and the group starts
-// again.
+// TestAWorkerOfAGroupDies: all callers get an error with the worker's last output, and the group
+// starts again.
 func TestAWorkerOfAGroupDies(t *testing.T) {
 	j := launcher.Job{}
 	j.Restarts.Max = 1
@@ -305,8 +305,8 @@ func TestAWorkerOfAGroupDies(t *testing.T) {
 	}
 }
 
-// TestAWorkerOfAGroupLeaves: pending and later calls of a worker that exited with 0 fail with that,
-// while the others go on.
+// TestAWorkerOfAGroupLeaves: if a worker exits with 0, pending and later calls of the worker fail
+// with that exit, and the other workers go on.
 func TestAWorkerOfAGroupLeaves(t *testing.T) {
 	for name, env := range map[string][]string{"here": nil, "afar": {afarVar + "=1"}} {
 		t.Run(name, func(t *testing.T) {
@@ -334,7 +334,7 @@ func TestAWorkerOfAGroupLeaves(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatComesLate, of an attempt that has failed, is not called: it is about to be
+// TestAWorkerThatComesLate: a worker of a failed attempt is not called, since it is about to be
 // stopped.
 func TestAWorkerThatComesLate(t *testing.T) {
 	ready := meeting(t)
@@ -400,7 +400,7 @@ func TestAWorkerThatStandsStill(t *testing.T) {
 	}
 }
 
-// TestAGroupIsClosed before its workers have connected; they end in order.
+// TestAGroupIsClosed closes a group before its workers have connected. The workers end in order.
 func TestAGroupIsClosed(t *testing.T) {
 	for _, env := range [][]string{nil, {afarVar + "=1"}} {
 		if result, err := startGroup(t, launcher.Job{Env: env}).Close(); err != nil || result.Code != 0 {
@@ -423,7 +423,7 @@ func meeting(t *testing.T) *net.UnixListener {
 	return l
 }
 
-// hang has a worker be in a call that does not end.
+// hang puts a worker into a call that does not end.
 func hang(t *testing.T, g *group.Group, rank int) {
 	t.Helper()
 	socket := meeting(t)
@@ -443,7 +443,7 @@ func hang(t *testing.T, g *group.Group, rank int) {
 	}
 }
 
-// TestAGroupWhoseWorkersDoNotEnd is stopped.
+// TestAGroupWhoseWorkersDoNotEnd: such a group is stopped.
 func TestAGroupWhoseWorkersDoNotEnd(t *testing.T) {
 	g := startGroup(t, launcher.Job{})
 	hang(t, g, 1)

@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// TestConnectionsOfAGroupAreReset: each call is answered once, also those that were made in
-// between, and no worker ends.
+// TestConnectionsOfAGroupAreReset: each call is answered once, even a call that was made between
+// two resets, and no worker ends.
 func TestConnectionsOfAGroupAreReset(t *testing.T) {
 	g := startGroup(t, launcher.Job{Env: []string{afarVar + "=1"}})
 	ctx := limited(t)

@@ -163,7 +163,7 @@ func (t *turning) write(suffix string) {
 	}
 }
 
-// work has a group do something in a turn of its.
+// work has a group do something in a turn of its own.
 func work(ctx context.Context, g *group.Group) error {
 	return g.Active(ctx, 0, func(ctx context.Context) error {
 		_, err := g.CallAll(ctx, "work", nil)
@@ -178,7 +178,7 @@ func (t *turning) work(g *group.Group) {
 	}
 }
 
-// die kills worker 1 of a group, once, and returns how its call ends.
+// die kills worker 1 of a group, once, and returns the error of the worker's call.
 func (t *turning) die(ctx context.Context, g *group.Group) error {
 	t.Helper()
 	_, err := g.Call(ctx, 1, "work", []byte("1 of 0"))
@@ -253,8 +253,9 @@ func (t *turning) sides(groups ...*group.Group) []*group.Group {
 	return groups
 }
 
-// fakeDriver has the agents of a test find two GPUs of the driver of internal/host/gpu's tests, and
-// one that is split in two. It returns the directory that says which process holds how much memory.
+// fakeDriver gives the agents of a test two GPUs of the driver of internal/host/gpu's tests, and
+// one GPU that is split in two. It returns the directory that says which process holds how much
+// memory.
 func fakeDriver(t *testing.T) string {
 	t.Helper()
 	header, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}/pkg/nvml", "github.com/NVIDIA/go-nvml").Output()

@@ -25,15 +25,15 @@ const (
 // Active calls do in a turn of the group on its GPUs, which other groups of the reservation may
 // share ([Reserve], colocated). It waits, in the order of callers, until no other group on these
 // GPUs has a turn. It then makes the other groups offload, and checks by NVML for at most 30 s that
-// they have freed their memory. If they have not, it returns a [*GPUMemoryError]. Then it makes
-// this group's workers onload and calls do. When do returns, the turn and the context of do end.
-// The group keeps the memory until another group's turn begins. Within bounds the time before do; 0
-// leaves the bound to ctx.
+// they have freed their memory. If they have not, Active returns a [*GPUMemoryError]. Otherwise it
+// makes this group's workers onload, and calls do. When do returns, the turn and the context of do
+// end. The group keeps the memory until another group's turn begins. The duration within bounds the
+// time before the call of do; if it is 0, only ctx bounds that time.
 //
 // Goroutines that call Active of a group in its turn share the turn. A call of Active within a turn
-// must pass the context that do gets. For the same group, the call is then part of that turn. For a
-// group that cannot have its turn before this one ends, it fails at once; with another context, it
-// would wait for that end.
+// must pass the context that do gets. A call for the same group is then part of that turn. A call
+// for a group that cannot have its turn before this turn ends fails at once; with another context,
+// that call would wait for the end of this turn.
 //
 // The handlers are "offload" and "onload" of [rankenv.Info.Serve], without input. A turn does not
 // call workers without them. A handler must bear a second call. A group whose workers restart
@@ -202,7 +202,7 @@ func (t *turns) ahead(w *waiter) iter.Seq2[*Group, *waiter] {
 			if earlier == w {
 				return
 			}
-			held := func(g *Group) bool { return mayOverlap(g, earlier.group) } // earlier cannot precede the end of w's own block
+			held := func(g *Group) bool { return mayOverlap(g, earlier.group) } // earlier must wait for the end of w's own block
 			if earlier.group != w.group && mayOverlap(earlier.group, w.group) && !slices.ContainsFunc(w.inside, held) && !yield(earlier.group, earlier) {
 				return
 			}
@@ -210,7 +210,7 @@ func (t *turns) ahead(w *waiter) iter.Seq2[*Group, *waiter] {
 	}
 }
 
-// waits reports whether w cannot have its turn yet, and whyWaits says why.
+// waits reports whether w must still wait for its turn, and whyWaits says why.
 func (t *turns) waits(w *waiter) bool {
 	for range t.ahead(w) {
 		return true
@@ -231,10 +231,10 @@ func (t *turns) whyWaits(w *waiter) string {
 	return ""
 }
 
-// deadlock returns the group in held whose turn would have to end before w can have its own turn,
-// directly or through other waiters, or nil. It ignores groups whose workers may be on any GPU.
-// Only the earlier waiters in before count, so that only the last of callers that wait for each
-// other fails.
+// deadlock returns a group in held whose turn must end before w can have its own turn, directly or
+// through other waiters; nil if there is none. It ignores groups whose workers may be on any GPU.
+// Of the other waiters, it considers only those in before, which came earlier. If callers wait for
+// each other, only the last of them therefore fails.
 func (t *turns) deadlock(w *waiter, held []*Group, before []*waiter, seen map[*waiter]bool) *Group {
 	if len(held) == 0 || seen[w] {
 		return nil
@@ -314,9 +314,9 @@ func (g *Group) offload(ctx context.Context) error {
 	}
 }
 
-// callHandlers calls a handler of all workers, if one of them has it, and returns the workers'
-// attempts. It waits for all answers, so that a failure of one worker does not cut off the others.
-// Exited workers have no memory.
+// callHandlers calls a handler of all workers, if at least one worker has it, and returns the
+// workers' attempts. It waits for all answers, so that a failure of one worker does not cut off the
+// others. It skips exited workers, which have no memory.
 func (g *Group) callHandlers(ctx context.Context, method string) (attempts []int, err error) {
 	methods, err := g.allReady(ctx)
 	if err == nil {
@@ -339,14 +339,14 @@ func (g *Group) callHandlers(ctx context.Context, method string) (attempts []int
 	return nil, fmt.Errorf("%s of %s: %w", method, g.ID, err)
 }
 
-// awaitMemory waits until no other process has memory of the group's GPUs, as far as NVML tells.
-// sharing is how many other groups may have memory there.
+// awaitMemory waits until NVML shows no other process with memory of the group's GPUs. sharing is
+// how many other groups may have memory there.
 func (g *Group) awaitMemory(ctx context.Context, sharing int) error {
 	q := MemoryQuery{Job: g.ID, GPUs: map[string][]string{}, Keep: g.OthersKeep, Within: memoryLimit}
 	if q.Keep == 0 {
 		q.Keep = othersKeep
 	}
-	if g.obeyed(offload) { // otherwise the group may have memory itself
+	if g.obeyed(offload) { // otherwise the group itself may have memory
 		q.Whole = q.Keep * int64(max(1, sharing))
 	}
 	g.mu.Lock()
@@ -381,7 +381,8 @@ func (g *Group) allReady(ctx context.Context) ([]string, error) {
 	return methods, nil
 }
 
-// attempts identify the workers: no turn has told anything to a worker that has just restarted.
+// attempts returns the attempts of the workers. They tell a worker that has just restarted, and has
+// got no order yet, from its predecessor.
 func (g *Group) attempts() []int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/group"
 )
 
-// TestTurns of groups with the same GPUs: each offloads before another one loads, and not earlier.
+// TestTurns: of groups with the same GPUs, each offloads just before another one loads.
 func TestTurns(tt *testing.T) {
 	t := takeTurns(tt, 2)
 	a, b := t.group("a", 2), t.group("b", 2)
@@ -57,7 +57,7 @@ func TestTurnsAreInOrder(tt *testing.T) {
 	slow := t.group("slow", 2, slowVar+"=onload")
 	first = apart(func() error { return work(t.ctx, slow) })
 	second = apart(func() error { return work(t.ctx, slow) })
-	t.waiting(1) // for the end of what the other has begun
+	t.waiting(1) // for the end of the other's turn
 	t.want(slow.Active(t.ctx, 10*time.Millisecond, t.nothing), "slow did not get its turn: context deadline exceeded: its workers are loading")
 	open()
 	if err := errors.Join(<-first, <-second); err != nil {
@@ -107,8 +107,8 @@ func TestTurnsWithinTurns(tt *testing.T) {
 		t.want(again.Active(ctx, 0, t.nothing), again.ID+" cannot have its turn within that of "+left.ID+", which has the same GPUs")
 		waits = apart(func() error { return work(t.ctx, both) })
 		t.waiting(1)
-		// Parts of this turn, and groups with other GPUs, do not queue behind those that wait for
-		// the end of this turn.
+		// Calls within this turn, and groups with other GPUs, do not queue behind callers that wait
+		// for the end of this turn.
 		err := errors.Join(work(ctx, left), work(ctx, right), left.Active(ctx, time.Hour, func(ctx context.Context) error { return work(ctx, right) }))
 		select {
 		case <-waits:
@@ -149,7 +149,7 @@ func TestTurnsWithinTurns(tt *testing.T) {
 	}
 }
 
-// TestTurnsThatFail end, and the next one asks again.
+// TestTurnsThatFail: such a turn ends, and the next turn asks again.
 func TestTurnsThatFail(tt *testing.T) {
 	t := takeTurns(tt, 2)
 	a, b := t.group("a", 2), t.group("b", 2, failsVar+"=offload")
@@ -179,7 +179,7 @@ func TestTurnsThatFail(tt *testing.T) {
 	t.work(slow)
 }
 
-// TestTurnsOfGroupsThatDie end with the group; a restarted group counts as loaded.
+// TestTurnsOfGroupsThatDie: a turn ends with its group, and a restarted group counts as loaded.
 func TestTurnsOfGroupsThatDie(tt *testing.T) {
 	t := takeTurns(tt, 2)
 	a, b := t.group("a", 2), t.group("b", 2)
@@ -221,7 +221,7 @@ func TestTurnsOfGroupsThatDie(tt *testing.T) {
 	}
 }
 
-// TestTurnsWhenWorkersLeave: those that are left take turns as before.
+// TestTurnsWhenWorkersLeave: the remaining workers take turns as before.
 func TestTurnsWhenWorkersLeave(tt *testing.T) {
 	t := takeTurns(tt, 2)
 	a, b := t.group("a", 2), t.group("b", 2)
@@ -240,8 +240,8 @@ func TestTurnsWhenWorkersLeave(tt *testing.T) {
 	}
 }
 
-// TestTurnsOfGroupsThatStart: before it is known where a group's workers are, they may be on any
-// GPU, and have loaded there.
+// TestTurnsOfGroupsThatStart: while the places of a group's workers are unknown, the workers may be
+// on any GPU, and may have loaded there.
 func TestTurnsOfGroupsThatStart(tt *testing.T) {
 	t := takeTurns(tt, 2)
 	a, gate := t.group("a", 2), t.log+".gate"
@@ -257,7 +257,7 @@ func TestTurnsOfGroupsThatStart(tt *testing.T) {
 	}
 }
 
-// TestTurnsOfGroupsThatStartAgain begin when their workers are there.
+// TestTurnsOfGroupsThatStartAgain: a turn begins when the group's workers are there.
 func TestTurnsOfGroupsThatStartAgain(tt *testing.T) {
 	t := takeTurns(tt, 2)
 	a, b := t.group("a", 2), t.group("b", 2)
@@ -269,7 +269,7 @@ func TestTurnsOfGroupsThatStartAgain(tt *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	t.work(a) // whose memory workers that are others may have now
+	t.work(a) // other workers may now have the memory of a's workers
 	t.work(b)
 	if got, want := t.said(), "b offload, a onload, a work, b offload, a work, a offload, b onload, b work"; got != want {
 		t.Errorf("%s, want %s", got, want)

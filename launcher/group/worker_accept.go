@@ -115,7 +115,7 @@ func (g *Group) readGreeting(conn net.Conn, in *bufio.Reader) (who rpcframe.Gree
 }
 
 // resume returns the link of a worker that connects again, or nil for a new worker. For a worker
-// that must end, it returns last, the frame to send, and no link.
+// that must end, it returns no link, and in last the frame to send.
 func (g *Group) resume(conn net.Conn, who rpcframe.Greeting) (l *link, last *rpcframe.Frame) {
 	g.change(func() {
 		w := &g.workers[who.Rank]
@@ -135,7 +135,7 @@ func (g *Group) resume(conn net.Conn, who rpcframe.Greeting) (l *link, last *rpc
 }
 
 // newLink makes a link to a worker that connects for the first time, or whose first connection
-// broke early.
+// broke before there was a link.
 func (g *Group) newLink(conn net.Conn, in *bufio.Reader, who rpcframe.Greeting) (*link, error) {
 	l := &link{
 		newest: conn, conn: conn, rank: who.Rank, node: who.Node, pending: map[uint64]chan rpcframe.Frame{},

@@ -22,8 +22,8 @@ const (
 )
 
 // awaitVerdict is for a worker whose connection has ended. It ends the pending calls with the
-// coordinator's verdict, or without one after verdictLimit. If the worker may connect again, it
-// waits until the coordinator reports the worker's death.
+// coordinator's verdict, or without a verdict after verdictLimit. If the worker may connect again,
+// awaitVerdict waits until the coordinator reports the worker's death.
 func (g *Group) awaitVerdict(l *link, attempt int) {
 	limit := time.NewTimer(verdictLimit)
 	defer limit.Stop()

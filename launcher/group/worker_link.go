@@ -68,8 +68,8 @@ func sameKey(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []
 
 // call calls the worker and waits for its answer. If ctx ends first, the link tells the worker
 // after it has written the whole frame, since a partial frame would end the connection. Until then
-// the call keeps its slot and reads in. Calls with the same shared number have the same in; 0
-// shares nothing.
+// the call keeps its slot and needs its input. Calls with the same shared number have the same
+// input; 0 shares nothing.
 func (l *link) call(ctx context.Context, number, shared uint64, method string, in []byte) ([]byte, error) {
 	select {
 	case l.slots <- struct{}{}:
@@ -106,7 +106,7 @@ func (l *link) call(ctx context.Context, number, shared uint64, method string, i
 	case <-l.gone:
 		<-l.slots
 		select {
-		case f := <-answer: // it came before the end
+		case f := <-answer: // the answer came before the end
 			return l.outcome(f)
 		default:
 			return nil, l.err()
@@ -167,7 +167,8 @@ func (l *link) writeTo(conn net.Conn, f sentFrame) (ok bool) {
 // errNoResume says that a worker cannot continue its calls.
 var errNoResume = errors.New("its connection had ended, and its calls with it")
 
-// resume continues with a worker that has connected again, after the frames that it has received.
+// resume continues with a worker that has connected again. It sends the frames that the worker has
+// not received.
 func (l *link) resume(conn net.Conn, received *uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -276,7 +277,7 @@ func (l *link) receive(conn net.Conn, f rpcframe.Frame) error {
 	return nil
 }
 
-// ack tells how many frames were received. The reader does not wait for a writer.
+// ack tells the worker how many frames were received. The reader does not wait for a writer.
 func (l *link) ack() {
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
@@ -304,8 +305,8 @@ func (l *link) connected() bool {
 	return l.newest != nil
 }
 
-// fail ends all calls with a failure, which may be nil. A failure that becomes known later counts
-// for later calls only.
+// fail ends all calls with a failure, which may be nil. A failure that becomes known after that
+// counts only for later calls.
 func (l *link) fail(f *report.Failure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,6 +11,6 @@ type Decision struct {
 	// Failure is the failure that caused the decision, or nil: the first one in the attempt of the
 	// job, or of the node or rank that restarts by itself. Its GPU and Step may be missing.
 	Failure *Failure
-	// Result is how the job ended, in the last decision that a watch tells; nil otherwise.
+	// Result is how the job ended, in the last decision of a watch; nil in all others.
 	Result *Result
 }

@@ -8,13 +8,14 @@ import (
 // Goodput says what the time of a job's ranks was spent on, in hours of one GPU, or of one rank of
 // a job without GPUs. A rank counts while it is placed, or waits for a node in place of a lost one.
 type Goodput struct {
-	// Unit is "GPU" or "rank": the hours are those of one.
+	// Unit is "GPU" or "rank": an hour is that of one GPU or one rank.
 	Unit string `json:"unit"`
-	// Goodput is Training as a share of Hours, 0 to 1, and Hours the sum of all that follow.
+	// Goodput is Training as a share of Hours, 0 to 1. Hours is the sum of the fields from Training
+	// on.
 	Goodput float64 `json:"goodput"`
 	Hours   float64 `json:"total_hours"`
-	// Training does not include Lost, the work that was trained again after a restart, as far as
-	// the program reports its steps.
+	// Training does not include Lost: the work that was trained again after a restart, if the
+	// program reports its steps.
 	Training float64 `json:"training_hours"`
 	Lost     float64 `json:"lost_hours"`
 	Starting float64 `json:"starting_hours"`

@@ -1,5 +1,5 @@
-// Package report declares what golaunch says about jobs: how processes, attempts and jobs ended and
-// why, where jobs stand, and what they use.
+// Package report declares what golaunch reports about jobs: how and why processes, attempts and
+// jobs ended, the state of jobs, and what they use.
 //
 // Every part of golaunch uses these types, and their JSON is the contract in docs/json.md.
 package report

@@ -15,8 +15,8 @@ type Save struct {
 	// Step is the step in the checkpoint's name; 0 if the name has none.
 	Step  int64 `json:"step,omitempty"`
 	Bytes int64 `json:"bytes"`
-	// Began is when the first of its files was written. Ended is when the last one was written, and
-	// zero before that.
+	// Began is when the first of its files was written. Ended is when the last of its files was
+	// written; zero before that.
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
 }

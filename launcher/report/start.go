@@ -19,8 +19,7 @@ type Start struct {
 type StartPhase struct {
 	Phase   Phase   `json:"phase"`
 	Seconds float64 `json:"seconds"`
-	// Node and Rank are the slowest node and rank, with which the phase ended, where golaunch knows
-	// them.
+	// Node and Rank are the slowest node and rank, which ended the phase, if golaunch knows them.
 	Node string `json:"node,omitempty"`
 	Rank *int   `json:"rank,omitempty"`
 }
@@ -97,7 +96,7 @@ func (s Start) String() string {
 	return fmt.Sprintf("%.1f s: %s", s.Seconds(), strings.Join(parts, ", "))
 }
 
-// slowest names what a phase ended with, if that is a rank.
+// slowest names the rank that ended a phase, if a rank did.
 func (p StartPhase) slowest() string {
 	if p.Rank == nil || p.Phase == PhaseStep {
 		return ""

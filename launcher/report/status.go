@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Status is a cluster as it stands.
+// Status is the present state of a cluster.
 type Status struct {
-	// Version is the coordinator's golaunch, and Since when it started.
+	// Version is the coordinator's version of golaunch, and Since is when the coordinator started.
 	Version string
 	Since   time.Time
 	// Coordinators are the addresses, HOST:PORT, of a cluster's coordinators, the leader first;
@@ -22,9 +22,10 @@ type Status struct {
 	Nodes []NodeStatus
 	// Jobs are in the order of submission: all open jobs, and the last finished ones.
 	Jobs []JobStatus
-	// Charges say what the time of a cluster's nodes went into since Counted, when the first of them
-	// joined: the jobs of users, forgotten ones too, sorted by user and kind, and then what was idle of
-	// each kind. There are none for one job, and for a job without a cluster.
+	// Charges say how the time of a cluster's nodes was spent since Counted, when the first node
+	// joined. First come the charges of users, for forgotten jobs too, sorted by user and kind.
+	// Then comes the idle time of each kind. A status of one job has no Charges, and neither has a
+	// job without a cluster.
 	Counted time.Time
 	Charges []Charge
 }
@@ -56,30 +57,30 @@ type NodeStatus struct {
 	// Addr is the address at which other nodes reach this one.
 	Addr netip.Addr `json:"address"`
 	GPUs []GPU      `json:"-"`
-	// CPUs counts the logical CPUs that ranks may use, and Memory is in bytes; 0 where unknown.
+	// CPUs counts the logical CPUs that ranks may use, and Memory is in bytes; 0 if unknown.
 	CPUs   int               `json:"cpus"`
 	Memory int64             `json:"-"`
 	Labels map[string]string `json:"labels"`
-	// Silent is the time since the coordinator last heard the agent, if the agent is not connected
-	// or has been silent for half of its lease; 0 otherwise.
+	// Silent is the time since the last message of the agent, if the agent is not connected or has
+	// been silent for half of its lease; 0 otherwise.
 	Silent time.Duration `json:"-"`
 	// Drained says that the node gets no more ranks.
 	Drained bool `json:"-"`
 	// Holds says what each job and reservation has on the node, in the order of submission.
 	Holds []Holding `json:"holds"`
-	// Excluded are the jobs that use the node only if other nodes will not do.
+	// Excluded are the jobs that use the node only if no other node fits.
 	Excluded []Exclusion `json:"excluded"`
 }
 
-// Holding is what a job or a reservation has of a node.
+// Holding is the part of a node that a job or a reservation has.
 type Holding struct {
 	Job string `json:"job"`
 	// GPUs are indexes; a job without GPUs has none.
 	GPUs []int `json:"gpus"`
 }
 
-// Exclusion says that a job, because of failures on a node, uses the node only if other nodes will
-// not do.
+// Exclusion says that a job, because of failures on a node, uses the node only if no other node
+// fits.
 type Exclusion struct {
 	// Job is the excluding job. It is empty if all new jobs exclude the node, because its hardware
 	// failed.
@@ -149,7 +150,7 @@ type JobStatus struct {
 	// Reserve says that this is a reservation. Within names the reservation that a job runs on.
 	Reserve bool   `json:"reservation"`
 	Within  string `json:"within,omitempty"`
-	// Workspace is the directory that its ranks run in; nil if it has none.
+	// Workspace is the directory that travels to the job's nodes; nil if there is none.
 	Workspace *Workspace `json:"workspace,omitempty"`
 	// Attempt is the newest attempt, from 0. Restarts counts the restarts so far; MaxRestarts is
 	// their limit.
@@ -173,8 +174,8 @@ type JobStatus struct {
 	Saves *Saves `json:"saves,omitempty"`
 	// History has the newest 64 decisions, in the order of time.
 	History []Moment `json:"-"`
-	// Charges are what it was charged for until now, by kind of node; none within a reservation, which
-	// is charged instead, and in a status of this job alone.
+	// Charges are the charges of the job until now, by kind of node. There are none for a job
+	// within a reservation, because the reservation is charged, and in a status of this job alone.
 	Charges []Charge `json:"-"`
 }
 
@@ -226,8 +227,9 @@ type Moment struct {
 	At time.Time `json:"at"`
 	// Attempt is the newest attempt at that time; -1 before the first.
 	Attempt int `json:"attempt"`
-	// To is what the ranks spend their time on from then on: "starting", "training", "stopping",
-	// "backoff" or "waiting". It is empty if this did not change, or if no rank is left.
+	// To is what the ranks spend their time on from this moment on: "starting", "training",
+	// "stopping", "backoff" or "waiting". It is empty if that did not change, or if no rank is
+	// left.
 	To string `json:"to,omitempty"`
 	// Cause is why an attempt was stopped, and Node the node to blame; empty otherwise.
 	Cause  string `json:"cause,omitempty"`

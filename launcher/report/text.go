@@ -8,10 +8,10 @@ import (
 )
 
 // Report describes the end of the job in words. For a failed job, it has at most five lines of the
-// failed rank's last words, and then seven lines: the rank, its node and how it ended; the cause;
-// the line that shows the cause; what to do; the last checkpoint, if golaunch has seen one; the
-// ending, with the exit code; and where the logs are, as logs says. For a successful job, it has
-// the goodput, if that is worth a line.
+// failed rank's last words, and then seven lines: the rank, its node and how the rank ended; the
+// cause; the line that shows the cause; what to do; the last checkpoint, if golaunch has seen one;
+// the ending, with the exit code; and the text logs, which says where the logs are. For a
+// successful job, it has the goodput, if that is worth a line.
 func (r Result) Report(logs string) string {
 	var b strings.Builder
 	if f := r.Cause; f != nil && r.Code != 0 {
@@ -74,7 +74,7 @@ func (r Result) ending() string {
 		text += fmt.Sprintf(" (exit code %d)", r.Code)
 	}
 	if g := r.Goodput; g != nil && g.Hours >= 1 {
-		goodput, _, _ := strings.Cut(g.String(), ";") // status has what cost how much
+		goodput, _, _ := strings.Cut(g.String(), ";") // golaunch status shows the costs
 		text += "; goodput " + goodput
 	}
 	return text

@@ -29,7 +29,7 @@ func (s Series) Last() Sample {
 	return s.Samples[len(s.Samples)-1]
 }
 
-// Sample is what was measured in an attempt, at a time by the node's clock.
+// Sample is a measurement in an attempt, with its time by the node's clock.
 type Sample struct {
 	At      time.Time
 	Attempt int
@@ -39,8 +39,8 @@ type Sample struct {
 // Usage is what a rank or a node does. Rates are means since the previous sample. An unknown value
 // is NaN, which JSON does not have: JSON omits it (docs/json.md).
 type Usage struct {
-	// CPUs is how many CPUs are in use, by the processes of a rank or by all of the node. Memory is
-	// what these processes have in memory, or what the node has in use of MemoryTotal, in bytes.
+	// CPUs is how many CPUs the processes of a rank, or of the node, use. Memory is, in bytes, what
+	// the processes of a rank have in memory, or how much of MemoryTotal the node uses.
 	CPUs, Memory, MemoryTotal float64
 	// IO is what the processes read and wrote, to files, pipes and sockets alike, in bytes a
 	// second. Faults is how many pages they touched for the first time, a second.
@@ -48,8 +48,8 @@ type Usage struct {
 	// Step is the newest step that the program has reported, and Total the number of steps, if it
 	// reports that. A step takes StepTime seconds.
 	Step, Total, StepTime float64
-	// BeatAge is how long there was no heartbeat, and SilenceAge how long there was no output, both
-	// in seconds. Lines and LogBytes count the output.
+	// BeatAge is the time since the last heartbeat, and SilenceAge the time since the last output,
+	// both in seconds. Lines and LogBytes count the output.
 	BeatAge, SilenceAge, Lines, LogBytes float64
 	// GPUUse is the part of time in which a kernel ran, 0 to 1; memory is in bytes, power in watts,
 	// temperature in degrees Celsius, and Xids counts the errors that the kernel has reported.
@@ -72,7 +72,7 @@ func Unmeasured() Usage {
 
 const (
 	// lateAfter is how many seconds without a heartbeat are worth a message. lateSteps is the same
-	// in steps, and counts if it takes longer.
+	// in steps; the longer of the two times counts.
 	lateAfter, lateSteps = 30, 10
 )
 

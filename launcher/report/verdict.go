@@ -32,7 +32,7 @@ const (
 	FromKernel    Source = "kernel"
 )
 
-// Verdict is what a failure means. It is zero where the job ended before anything could fail.
+// Verdict is what a failure means. It is zero if the job ended before anything could fail.
 type Verdict struct {
 	Action Action `json:"action"`
 	// Cause is a stable code, such as cuda-oom: one of docs/failures.md, or of the job's failure
@@ -45,7 +45,7 @@ type Verdict struct {
 	Quote string `json:"quote,omitempty"`
 	From  Source `json:"from,omitempty"`
 	Line  int    `json:"line,omitempty"`
-	// Victim says that this failure is the echo of another rank's failure.
+	// Victim says that this failure is an echo of another rank's failure.
 	Victim bool `json:"victim"`
 	// Remedy is what a person can do.
 	Remedy string `json:"remedy"`

@@ -67,7 +67,7 @@ func Resolves(ctx context.Context, host string) bool {
 // message.
 func (e Endpoint) ForOthers(ctx context.Context, own func(context.Context) (netip.Addr, error), say func(string)) (Endpoint, error) {
 	if _, err := netip.ParseAddr(e.Host); err == nil || e.Host == "localhost" {
-		return e, nil // the user wants it so
+		return e, nil // the user named this address
 	}
 	remote := slices.DeleteFunc(slices.Clone(e.Addrs), netip.Addr.IsLoopback)
 	if len(remote) > 0 {

@@ -25,8 +25,8 @@ func MachineName() (string, error) {
 	return name, nil
 }
 
-// MachineID is equal for all processes with this process's addresses, and for no others: it names
-// this boot of the machine, and the network namespace. It is empty where the system does not say.
+// MachineID is equal for exactly those processes that have this process's addresses: it names this
+// boot of the machine, and the network namespace. It is empty if the system does not tell it.
 func MachineID() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	network, noNetwork := os.Readlink("/proc/self/ns/net")
@@ -42,7 +42,7 @@ func Loopback(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, byte(n >> 16), byte(n >> 8), byte(n)})
 }
 
-// Own returns the first of the addresses that belongs to this machine, if one does.
+// Own returns the first of the addresses that belongs to this machine, if there is one.
 func Own(addrs []netip.Addr) (netip.Addr, bool, error) {
 	interfaces, err := interfaceAddrs()
 	if err != nil {
@@ -139,8 +139,8 @@ func OnDefaultRoute() netip.Addr {
 	return Loopback(0)
 }
 
-// Reachable is where other nodes reach this one: at the node's own address if it has one, at the
-// address of its name, or at the address on the default route.
+// Reachable is the address at which other nodes reach this one: the node's own address if it has
+// one, else the address of its name, else the address on the default route.
 func Reachable(ctx context.Context, node placement.Node) (netip.Addr, error) {
 	if node.Addr.IsValid() {
 		return node.Addr, nil

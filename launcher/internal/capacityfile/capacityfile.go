@@ -58,14 +58,14 @@ var Providers = []string{"aws", "azure", "exec", "gcp", "kubernetes", "slurm", "
 // Clouds are the providers whose nodes are machines without golaunch.
 var Clouds = []string{"aws", "azure", "gcp"}
 
-// firstWord is the word that a provider must have at least.
+// firstWord names the first word that a provider must have.
 var firstWord = map[string]string{
 	"aws": "options of aws ec2 run-instances", "azure": "options of az vm create", "gcp": "options of gcloud compute instances create",
 	"exec": "a command and its arguments", "kubernetes": "the file of a pod, and options of kubectl", "ssh": "hosts",
 }
 
-// Bounds of a file. maxValues counts each value as often as aliases repeat it, since a short file
-// could stand for a very long one.
+// Bounds of a file. maxValues also counts the values that aliases repeat, since a short file could
+// stand for a very long one.
 const (
 	maxFile   = 256 << 10
 	maxValues = 20_000
@@ -245,7 +245,7 @@ func each(n *yaml.Node, f func(key string, at, value *yaml.Node) error) error {
 	return nil
 }
 
-// wrong says that something else is wanted.
+// wrong says that the file must have something else at this place.
 func wrong(n *yaml.Node, want string) error {
 	switch n.Kind {
 	case yaml.ScalarNode:

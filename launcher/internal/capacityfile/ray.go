@@ -35,7 +35,7 @@ const (
 	rayIdle    = 5 * time.Minute
 )
 
-// unserved are fields of Ray's that have no effect here, with the reason.
+// unserved are Ray's fields that have no effect here, each with the reason.
 var unserved = map[string]string{
 	"upscaling_speed":               "golaunch asks for all the nodes that the queue needs",
 	"target_utilization_fraction":   "golaunch asks for the nodes that the queue needs",
@@ -199,7 +199,8 @@ func (r *rayFile) auth(key string, at, n *yaml.Node) (err error) {
 	return err
 }
 
-// RayName makes a name of Ray's one of golaunch's: ray.worker_gpu is ray-worker-gpu.
+// RayName turns a name in Ray's form into one in golaunch's form: ray.worker_gpu becomes
+// ray-worker-gpu.
 func RayName(name string) string {
 	return strings.NewReplacer(".", "-", "_", "-").Replace(strings.ToLower(name))
 }

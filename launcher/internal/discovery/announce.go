@@ -14,8 +14,9 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 )
 
-// localName is a socket in Linux's abstract namespace (unix(7)), where a coordinator tells its
-// address. The socket leaves no file behind, and other machines and containers do not see it.
+// localName is the name of a socket in Linux's abstract namespace (unix(7)). There a coordinator
+// tells its address. The socket leaves no file behind, and other machines and containers do not see
+// it.
 func localName() string { return fmt.Sprintf("@golaunch-coordinator-%d", os.Getuid()) }
 
 // Tell announces to processes of this machine where a coordinator listens and which protocol it
@@ -43,9 +44,9 @@ func Tell(at string, protocol int) (io.Closer, error) {
 // localLimit bounds asking for a coordinator on this machine.
 const localLimit = 5 * time.Second
 
-// Find finds this user's coordinator on this machine. It returns "" if there is none, and also if a
-// scheduler started this process on each of several nodes, for a job that they run together. An
-// error says why golaunch cannot use the coordinator.
+// Find finds this user's coordinator on this machine. It returns "" if there is none. It also
+// returns "" if a scheduler started this process on each of several nodes, because the nodes then
+// run one job together. An error says why golaunch cannot use the coordinator.
 func Find(ctx context.Context, protocol int) (at string, err error) {
 	if p, err := schedenv.Find(schedenv.Here()); err == nil && p != nil && p.Each && p.Nodes != 1 {
 		return "", nil

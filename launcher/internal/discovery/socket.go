@@ -48,7 +48,8 @@ func (l jobListener) Accept() (net.Conn, error) {
 // maxLabel bounds an ID in the name of a socket (unix(7): 108 bytes).
 const maxLabel = 64
 
-// label stands for an ID in a name. The label of a long ID begins with a dash, as no ID does.
+// label stands for an ID in a name. The label of a long ID begins with a dash; no ID begins with
+// one.
 func label(job string) string {
 	if len(job) <= maxLabel {
 		return job

@@ -29,7 +29,7 @@ func TestJobSockets(t *testing.T) {
 		defer l.Close()
 		go func() {
 			for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
-				_ = conn.Close() // it was only looked at
+				_ = conn.Close() // the test only checks that there is a socket
 			}
 		}()
 		conn, err := Dial(t.Context(), job)
@@ -47,7 +47,8 @@ func TestJobSockets(t *testing.T) {
 	}
 }
 
-// TestForeignSocket passes by a socket of another user under this user's name: it is no job of his.
+// TestForeignSocket ignores another user's socket under this user's name: no job of this user has
+// it.
 func TestForeignSocket(t *testing.T) {
 	if os.Getuid() != 0 {
 		suite.Missing(t, "only root can be another user too")

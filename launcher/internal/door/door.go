@@ -3,8 +3,8 @@
 //
 // These nodes know each other's names and the job's ID, but neither a free port nor a secret. Node
 // 0 opens a door at one of a few ports that follow from the ID. The door tells the coordinator's
-// address and, sealed by munge, the token. The address is no secret: an impostor lacks the token,
-// and the door of another job names that job.
+// address and, sealed by munge, the token. The address need not be secret: an impostor lacks the
+// token. The door of another job names that job, so it cannot be mistaken.
 package door
 
 import (

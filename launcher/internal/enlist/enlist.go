@@ -30,7 +30,7 @@ type Enlistment[Job any] struct {
 	Coordinator, Token string
 	// Run is jobdir.Run's ID.
 	Run string
-	// Tied says that standard input stays open for as long as the node is wanted.
+	// Tied says that the node must end when its standard input ends.
 	Tied bool
 	// Slots is how many of its GPUs the node offers; 0 means all.
 	Slots int
@@ -76,12 +76,12 @@ func Read[Job any]() (e Enlistment[Job], err error) {
 	return e, nil
 }
 
-// Signals returns the signals of this process. The end of a standard input that it is tied to
-// counts as SIGHUP.
+// Signals returns the signals of this process. If the process is tied to its standard input, the
+// end of the input counts as SIGHUP.
 func (e Enlistment[Job]) Signals() <-chan os.Signal {
 	heard := make(chan os.Signal, 8)
 	signal.Notify(heard, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // makes a write to a lost console fail
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // so that a write to a lost console fails
 	if e.Tied {
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)

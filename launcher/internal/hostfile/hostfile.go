@@ -105,8 +105,8 @@ func parseLines(text string) ([]Host, error) {
 	return h.hosts, nil
 }
 
-// parseLine reads HOST, HOST:SLOTS or HOST slots=SLOTS. It checks max_slots, up to which mpirun may
-// exceed the slots; golaunch never does.
+// parseLine reads HOST, HOST:SLOTS or HOST slots=SLOTS. It checks max_slots but ignores the value:
+// mpirun may exceed the slots up to that number; golaunch never exceeds them.
 func parseLine(fields []string) (names []string, slots int, err error) {
 	if names, slots, err = parseEntry(fields[0]); err != nil {
 		return nil, 0, err
@@ -160,7 +160,7 @@ func parseEntry(text string) (names []string, slots int, err error) {
 	return names, slots, nil
 }
 
-// maxSlots is more than a machine has of anything.
+// maxSlots is more than the GPUs or CPUs of any machine.
 const maxSlots = 1 << 16
 
 func parseSlots(text string) (int, error) {
@@ -217,8 +217,8 @@ func NodeName(host string) string {
 	return name
 }
 
-// Check refuses a name that ssh, or a shell that ssh starts for a ProxyCommand, could take for
-// anything but a host.
+// Check refuses a name that is not plainly a host's to ssh, or to a shell that ssh starts for a
+// ProxyCommand.
 func Check(name string) error {
 	host := withoutUser(name)
 	user := strings.TrimSuffix(name, host)

@@ -85,7 +85,7 @@ func (a *Agent) Open(job, chosen, cluster string, rights *safefile.Rights) (*log
 	access := logs.Access{Base: rights, Job: rights}
 	dir, err := take(access, chosen, job, cluster, true)
 	if err == nil {
-		a.note(job, place{chosen, access}) // not before: the directory may have another job's output
+		a.note(job, place{chosen, access}) // not before Open: the directory may have another job's output
 	}
 	return dir, err
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
-// kept is how many jobs' files are kept in a directory that golaunch has chosen, running jobs not
-// counted.
+// kept is for how many ended jobs a directory that golaunch has chosen keeps the files.
 const kept = 200
 
 // Workspaces is the name of the directory with the workspaces of jobs, beside their files. No job or
@@ -32,11 +31,12 @@ func Base(dir string) (string, error) {
 	return Temp(), private(Temp())
 }
 
-// errCannotMake says that golaunch cannot make a directory, not that another user has planted one.
+// errCannotMake says that golaunch cannot make a directory. A directory that another user has
+// planted is another error.
 var errCannotMake = errors.New("cannot make a directory for logs")
 
 // private makes a directory in a place where other users can make directories too. It refuses a
-// directory that is not this user's alone.
+// directory that other users can use.
 func private(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%w: %w; choose one with --log-dir", errCannotMake, err)

@@ -55,8 +55,8 @@ func (r *Run) Open(job string) (err error) {
 	return err
 }
 
-// GiveUp removes the directory of another job: one that this node gave up, before it began, for the
-// given job.
+// GiveUp removes the directory of a job that this node gave up, before that job began, in favour of
+// the given job.
 func (r *Run) GiveUp(job string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestGiveUp holds that the directory of a job goes with the job that this node gives up, and with
-// no other.
+// TestGiveUp: GiveUp removes the directory of the job that this node gives up, and no other
+// directory.
 func TestGiveUp(t *testing.T) {
 	r := &Run{Chosen: t.TempDir(), ID: "run", Name: func(job string) string { return job }}
 	if err := r.Open("a"); err != nil {

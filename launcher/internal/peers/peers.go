@@ -68,7 +68,7 @@ func Parse(texts []string, defaultPort int) ([]string, error) {
 type Self struct{ Name, Listen string }
 
 // Find returns which of the peers this process is: the peer that listen names, or else the peer
-// whose host is this machine. Own is this machine's address for others.
+// whose host is this machine. own is the address at which others reach this machine.
 func Find(
 	ctx context.Context, peers []string, listen string, defaultPort int, own func(context.Context) (netip.Addr, error), say func(string),
 ) (Self, error) {

@@ -36,7 +36,7 @@ func Follow(ctx context.Context, r *reporter.Reporter, shows bool, ask Samples) 
 	case <-ctx.Done():
 		return p
 	}
-	for ctx.Err() == nil { // a coordinator may be started again
+	for ctx.Err() == nil { // so that Follow continues when a coordinator is started again
 		for series, err := range ask(ctx) {
 			if err != nil {
 				break // the job has ended, or its watch says why not
@@ -137,7 +137,7 @@ func forTrainer(p report.Progress, now time.Time) trainjob.Progress {
 	return status
 }
 
-// push warns of the first failure alone: the job does not depend on it.
+// push warns of the first failure alone, because the job does not depend on pushes.
 func (p *Follower) push(ctx context.Context, progress trainjob.Progress) {
 	err := p.trainer.Push(ctx, progress)
 	if err != nil && !p.failed && ctx.Err() == nil {

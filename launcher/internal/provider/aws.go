@@ -43,9 +43,9 @@ func (a aws) call(ctx context.Context, words ...string) ([]byte, error) {
 	return call{env: awsEnv, name: "aws", args: append(append(args, "--output", "json"), a.everywhere...)}.run(ctx)
 }
 
-// words create the instance of a tag. EC2 makes one instance for a client token, however often a
-// call asks for it, and remembers the token for a day after the instance has ended. So a tag that
-// is used again needs a nonce.
+// words create the instance of a tag. EC2 makes one instance for a client token, no matter how many
+// calls have it, and remembers the token for a day after the instance has ended. So a tag that is
+// used again needs a nonce.
 func (a aws) words(tag, nonce string) []string {
 	var tags []string
 	for _, pair := range pairs(a.cfg.tags()) {

@@ -124,7 +124,7 @@ func TestAWS(t *testing.T) {
 	if err := e.cloud("k", "--instance-type=p99.large").Create(t.Context(), []string{"c-5"}); err == nil || !strings.Contains(err.Error(), "Invalid value 'p99.large' for InstanceType") {
 		t.Error(err)
 	}
-	// A tag that comes again after the end of its instance has an instance for each nonce.
+	// If a tag is used again after the end of its instance, each nonce makes a new instance.
 	for _, nonce := range []string{"-a", "-b"} {
 		if err := errors.Join(p.CreateAgain(t.Context(), "c-head", nonce), p.CreateAgain(t.Context(), "c-head", nonce)); err != nil {
 			t.Fatal(err)
@@ -149,8 +149,8 @@ func TestAWS(t *testing.T) {
 	}
 }
 
-// TestNoSecretInACall: users of the machine, and those who read a cloud's tags or logs, see the words
-// of calls.
+// TestNoSecretInACall: the words of calls are visible to the users of the machine, and to readers
+// of a cloud's tags or logs.
 func TestNoSecretInACall(t *testing.T) {
 	cfg := CloudConfig{Cluster: "c", Kind: "k", Token: "a-secret-of-the-cluster", Login: Login{Key: "/key", PublicKey: "ssh-ed25519 AAAA"}, Setup: []string{"true"}}
 	for name, words := range map[string][]string{
@@ -187,7 +187,8 @@ func TestOptionsOfClouds(t *testing.T) {
 	}
 }
 
-// machine puts a stand-in for ssh in front of PATH, whose machine is a directory of this one.
+// machine puts a stand-in for ssh in front of PATH. Its remote machine is a directory of this
+// machine.
 func machine(t *testing.T) (home string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -204,8 +205,8 @@ func machine(t *testing.T) (home string) {
 	return home
 }
 
-// TestDeliver prepares a machine once, whoever asks and how often, and starts the agent with the
-// token, which the setup does not see.
+// TestDeliver: a machine is prepared once, no matter how often and by which coordinator. Its agent
+// has the token, which the setup commands do not see.
 func TestDeliver(t *testing.T) {
 	home := machine(t)
 	dir := t.TempDir()
@@ -268,7 +269,7 @@ func TestDeliver(t *testing.T) {
 	}
 }
 
-// TestSetupFails: such a machine is of no use.
+// TestSetupFails: a machine whose setup fails is of no use.
 func TestSetupFails(t *testing.T) {
 	machine(t)
 	p := &Cloud{cfg: CloudConfig{Agent: Agent{Golaunch: "/bin/true"}, Setup: []string{"exit 3"}}}

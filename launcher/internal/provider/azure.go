@@ -37,7 +37,7 @@ func newAzure(o options, cfg CloudConfig) (azure, error) {
 		{name: "--public-ip-address", words: []string{"--public-ip-address", ""}},
 		{name: "--nsg", words: []string{"--nsg", ""}},
 		{name: "--authentication-type", words: []string{"--authentication-type", "ssh"}},
-		// What a machine has is deleted with it.
+		// The disks and interfaces of a machine are deleted with it.
 		{name: "--nic-delete-option", words: []string{"--nic-delete-option", "Delete"}},
 		{name: "--os-disk-delete-option", words: []string{"--os-disk-delete-option", "Delete"}},
 	}
@@ -47,7 +47,7 @@ func newAzure(o options, cfg CloudConfig) (azure, error) {
 	if strings.EqualFold(strings.Join(o.values("--priority"), ""), "Spot") {
 		defaults = append(defaults, option{name: "--eviction-policy", words: []string{"--eviction-policy", "Delete"}})
 	}
-	if o.has("--data-disk-sizes-gb") && !o.has("--attach-data-disks") { // those are the user's
+	if o.has("--data-disk-sizes-gb") && !o.has("--attach-data-disks") { // data disks that the user attaches are the user's
 		defaults = append(defaults, option{name: "--data-disk-delete-option", words: []string{"--data-disk-delete-option", "Delete"}})
 	}
 	for _, d := range defaults {
@@ -58,8 +58,8 @@ func newAzure(o options, cfg CloudConfig) (azure, error) {
 	return a, nil
 }
 
-// network is the virtual network of a cluster whose file names none. az makes it with the first
-// machine, and gives it the machine's tags, as everything that it makes for a machine.
+// network is the virtual network of a cluster whose file names none. az makes the network with the
+// first machine, and tags it, like everything that az makes for a machine, with the machine's tags.
 func network(cluster string) string { return "golaunch-" + cluster }
 
 func (a azure) call(ctx context.Context, words ...string) ([]byte, error) {
@@ -73,7 +73,7 @@ func (a azure) words(tag string) []string {
 	return append(words, a.options...)
 }
 
-// create waits for each machine: lists do not have a machine until its deployment has made it.
+// create waits for each machine, because lists omit a machine until its deployment has made it.
 func (a azure) create(ctx context.Context, tags []string, _ string) error {
 	return each(tags, func(tag string) error {
 		_, err := a.call(ctx, a.words(tag)...)
@@ -147,8 +147,8 @@ func (a azure) rest(ctx context.Context) ([]string, error) {
 }
 
 const (
-	// restLimit bounds how long the rest of machines may take to go. restEvery is the time between
-	// two lists of the rest, since there is no event for its end.
+	// restLimit bounds how long the deletion of the rest of machines may take. restEvery is the
+	// time between two lists of the rest, since there is no event for the end of the deletion.
 	restLimit, restEvery = 10 * time.Minute, 5 * time.Second
 )
 

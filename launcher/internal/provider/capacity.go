@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// Cluster is what new nodes join, and what lets them in.
+// Cluster is the cluster that new nodes join, with the token that admits them.
 type Cluster struct {
 	// Coordinator has the HOST:PORT of each coordinator, separated by commas. It is empty if there
 	// will be no coordinator.
@@ -33,7 +33,7 @@ func Capacity(ctx context.Context, path string, file capacityfile.File, c Cluste
 		return nil, fmt.Errorf("cannot find the program that new nodes run: %w", err)
 	}
 	token := c.TokenFile
-	if token != "" { // the agents have other working directories
+	if token != "" { // agents have other working directories
 		if token, err = filepath.Abs(token); err != nil {
 			return nil, err
 		}

@@ -99,7 +99,8 @@ func (p *Cloud) Create(ctx context.Context, tags []string) error {
 	return p.api.create(ctx, tags, "")
 }
 
-// CreateAgain asks for a machine whose tag others may have had. Calls with one nonce make one machine.
+// CreateAgain asks for a machine whose tag an earlier machine may have had. All calls with the same
+// nonce make one machine.
 func (p *Cloud) CreateAgain(ctx context.Context, tag, nonce string) error {
 	return p.api.create(ctx, []string{tag}, nonce)
 }
@@ -163,8 +164,8 @@ func (p *Cloud) Cluster(ctx context.Context) ([]Machine, error) { return p.api.l
 // Remove deletes machines.
 func (p *Cloud) Remove(ctx context.Context, all []Machine) error { return p.api.remove(ctx, all) }
 
-// RemoveRest deletes what the cloud has made for the machines of the cluster, such as their
-// network, unless a machine is left. Only Azure leaves anything.
+// If no machine of the cluster is left, RemoveRest deletes all else that the cloud has made for the
+// machines, such as their network. Only Azure leaves anything.
 func (p *Cloud) RemoveRest(ctx context.Context) error {
 	a, is := p.api.(azure)
 	if !is {
@@ -202,7 +203,7 @@ func (p *Cloud) Deliver(ctx context.Context, tags []string) (states, failed map[
 			return nil
 		})
 	}
-	_ = all.Wait() // each call keeps its own error
+	_ = all.Wait() // the errors are in errs
 	return states, failed
 }
 

@@ -19,8 +19,8 @@ import (
 
 // Login is how ssh logs in to machines of a cloud.
 type Login struct {
-	// User is the user's name on the machines. If it is empty, golaunch chooses one; on AWS,
-	// ssh_config does.
+	// User is the user's name on the machines. If it is empty, golaunch chooses a name; on AWS,
+	// ssh_config chooses it.
 	User string
 	// Key is the file of a private key. PublicKey is its public key, which a new machine gets
 	// unless its options name a key.
@@ -107,8 +107,8 @@ func (p *Cloud) ssh(ctx context.Context, m Machine, stdin io.Reader, script stri
 // setupArgument begins the argument of a machine's setup that has its tag.
 const setupArgument = "capacity.setup="
 
-// lookScript says how far a machine is, by its processes: first the process of the setup, which
-// then becomes the agent. A setup that has just begun may not show yet.
+// lookScript says how far a machine is, by its processes: the process of the setup becomes the
+// agent. A setup that has just begun may not show yet.
 func lookScript(tag string) string {
 	return fmt.Sprintf(`
 runs() { grep -qsxz "$1" /proc/[0-9]*/cmdline; }
@@ -122,8 +122,9 @@ fi
 tail -n 1 log 2>/dev/null || :`, strings.ReplaceAll(tagArgument, ".", `\.`), strings.ReplaceAll(setupArgument, ".", `\.`), tag)
 }
 
-// install starts the setup of a machine unless it has begun, and says how far the machine is. An
-// error says that the machine is of no use. It is no error if ssh cannot reach the machine yet.
+// install starts the setup of a machine unless the setup has begun, and says how far the machine
+// is. An error says that the machine is of no use. If ssh cannot reach the machine yet, there is no
+// error.
 func (p *Cloud) install(ctx context.Context, m Machine) (string, error) {
 	out, err := p.ssh(ctx, m, nil, lookScript(m.Tag))
 	if err != nil {
@@ -138,7 +139,7 @@ func (p *Cloud) install(ctx context.Context, m Machine) (string, error) {
 	case "failed":
 		return "", fmt.Errorf("its setup has failed: %s", line)
 	case "none":
-	default: // what a login shell has printed
+	default: // a line that a login shell has printed
 		return errNonsense("ssh", []byte(out), errors.New("want none, setup, agent or failed")).Error(), nil
 	}
 	r, w := io.Pipe()
@@ -154,7 +155,7 @@ func (p *Cloud) install(ctx context.Context, m Machine) (string, error) {
 var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
 // installScript takes the token and an archive from its standard input, and runs the script in the
-// archive. Only the coordinator that makes the log runs the setup: the log can be made only once.
+// archive. The log can be made only once, and only the coordinator that makes it runs the setup.
 func installScript(tag string) string {
 	return fmt.Sprintf(`
 umask 077
@@ -187,8 +188,8 @@ func (p *Cloud) startScript(tag string) string {
 	return b.String()
 }
 
-// PlaceScript copies files from an archive to their targets. The archive has the first as files/0.
-// If PlaceScript cannot copy them, it makes a file named failed.
+// PlaceScript copies files from an archive to their targets. The archive has the first file as
+// files/0. If PlaceScript cannot copy the files, it makes a file named failed.
 func PlaceScript(files []File) string {
 	var b strings.Builder
 	for i, f := range files {

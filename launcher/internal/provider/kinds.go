@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/capacityfile"
 )
 
-// Provider is a rendezvous.Provider that can say what it calls.
+// Provider is a rendezvous.Provider that can show its command lines.
 type Provider interface {
 	Create(ctx context.Context, tags []string) error
 	List(ctx context.Context) (states map[string]string, err error)
@@ -18,7 +18,7 @@ type Provider interface {
 	Line(tag string) []string
 }
 
-// Sample returns a provider of a kind to show its Line. It leaves nothing on this machine.
+// Sample returns a provider of a kind that only shows its Line. It leaves nothing on this machine.
 func Sample(ctx context.Context, file capacityfile.File, k capacityfile.Kind, agent Agent) (Provider, error) {
 	return newProvider(ctx, file, k, agent, "", sampleLogin)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // Kubernetes asks for nodes as pods whose names are the tags. It makes no workload such as a
-// StatefulSet, which can remove only its last pod, while any pod may be idle.
+// StatefulSet: a StatefulSet can remove only its last pod, but any pod may be idle.
 type Kubernetes struct {
 	kind    string
 	options []string
@@ -96,7 +96,7 @@ func (p Kubernetes) manifest(tag string) ([]byte, error) {
 	return json.Marshal(pod)
 }
 
-// copied is a copy that may be changed.
+// copied is a deep copy of a value of the manifest.
 func copied(m map[string]any) map[string]any {
 	out := map[string]any{}
 	for key, value := range m {

@@ -64,9 +64,9 @@ type call struct {
 	args  []string
 }
 
-// run returns what the command prints. The error of a failed command has the reason that it printed
-// on stderr. The environment does not have the coordinator's token, since schedulers keep the
-// environment of the jobs that they start.
+// run returns what the command prints. The error of a failed command has the reason that the
+// command printed on stderr. The command's environment does not have the coordinator's token, since
+// schedulers keep the environment of the jobs that they start.
 func (c call) run(ctx context.Context) ([]byte, error) {
 	group, err := newGroup()
 	if err != nil {
@@ -124,15 +124,16 @@ func (g *group) id() int { return g.leader.Process.Pid }
 
 // close leaves the remaining processes of the group alone.
 func (g *group) close() {
-	_ = g.leader.Process.Kill() // it cannot have ended
+	_ = g.leader.Process.Kill() // only this kill ends it
 	_ = g.leader.Wait()         // with "signal: killed", which also closes alive
 }
 
 // maxWords bounds how much of a command's stderr is read, and maxLine how much of it a message shows.
 const maxWords, maxLine = 16 << 10, 512
 
-// said is the first line of stderr that is no warning, and the next one if that has the reason, as in
-// gcloud's "Could not fetch resource:". If there are only warnings, it is the first.
+// said is the first line of stderr that is no warning, with the next line if only that has the
+// reason, as in gcloud's "Could not fetch resource:". If there are only warnings, said is the first
+// of them.
 func said(stderr []byte) string {
 	var lines []string
 	warning := ""
@@ -141,7 +142,7 @@ func said(stderr []byte) string {
 		case line == "":
 		case len(lines) == 0 && isWarning(line):
 			warning = cmp.Or(warning, line)
-		case len(lines) == 0 && warning != "" && strings.HasPrefix(line, "- "): // what gcloud warns of
+		case len(lines) == 0 && warning != "" && strings.HasPrefix(line, "- "): // the subject of gcloud's warning
 		default:
 			lines = append(lines, line)
 		}
@@ -159,7 +160,8 @@ func said(stderr []byte) string {
 	return fmt.Sprintf(": %.*s", maxLine, text)
 }
 
-// isWarning knows the warnings of ssh, gcloud and Python, which has a second line with its source.
+// isWarning knows the warnings of ssh, gcloud and Python. A warning of Python has a second line
+// with its source.
 func isWarning(line string) bool {
 	return strings.Contains(strings.ToLower(line), "warning:") || strings.HasPrefix(line, "warnings.warn(")
 }

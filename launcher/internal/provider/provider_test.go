@@ -73,7 +73,7 @@ func TestWrongAnswersAreOneLine(t *testing.T) {
 	}
 }
 
-// TestACommandThatHangsIsEnded with what it started, at the end of the limit.
+// TestACommandThatHangsIsEnded: at its limit the command ends, with the processes that it started.
 func TestACommandThatHangsIsEnded(t *testing.T) {
 	pid := filepath.Join(t.TempDir(), "pid")
 	p := script(t, "sleep 1000 & echo $! > "+pid+"; wait")

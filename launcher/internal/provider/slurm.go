@@ -89,7 +89,7 @@ func (p Slurm) Delete(ctx context.Context, tags []string) error {
 	if err != nil || len(jobs) == 0 {
 		return err
 	}
-	args := []string{"--quiet"} // so that a job that has ended meanwhile is no error
+	args := []string{"--quiet"} // so that a job that has just ended is no error
 	for _, j := range jobs {
 		args = append(args, j.id)
 	}

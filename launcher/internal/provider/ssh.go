@@ -17,9 +17,9 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/ssh"
 )
 
-// SSH starts agents on existing hosts, one on each. A host is taken while a process there has a
-// tag, of any cluster, among its arguments. So golaunch keeps no file, here or there, and all
-// coordinators see the same hosts taken. An agent outlives the connection that starts it.
+// SSH starts agents on existing hosts, one on each. A host is taken while the arguments of a
+// process there have a tag of any cluster. So golaunch needs no file for this, here or there, and
+// all coordinators agree on which hosts are taken. An agent outlives the connection that starts it.
 type SSH struct {
 	Hosts []string
 	// Agent has no TokenFile: the agent gets Token in its environment, through ssh's standard
@@ -28,7 +28,8 @@ type SSH struct {
 	Token string
 	// where has the host on which this coordinator last saw, or started, each tag.
 	where *hostTable
-	// last says that there will be no coordinator any more to refuse an agent that comes back.
+	// last says that this coordinator is the last one: no later coordinator could refuse an agent
+	// that comes back.
 	last bool
 }
 
@@ -133,7 +134,7 @@ func (p SSH) Create(ctx context.Context, tags []string) error {
 	return first(failed)
 }
 
-// startScript starts an agent. If the agent ends at once, it prints the reason.
+// startScript starts an agent. If the agent ends at once, the script prints the reason.
 func (p SSH) startScript(tag string) string {
 	words := p.Agent.command(tag)
 	for i, w := range words {
@@ -153,7 +154,7 @@ exit 1
 `, words[0], shellword.Quote(p.Token), strings.Join(words, " "), logOf(tag))
 }
 
-// logOf is the log of a tag's agent, until the node is deleted.
+// logOf is the path of the log of a tag's agent. The log is kept until the node is deleted.
 func logOf(tag string) string { return "/tmp/golaunch-" + tag + ".log" }
 
 // List implements rendezvous.Provider. A host that cannot be reached keeps the tags that were last
@@ -177,11 +178,11 @@ func (p SSH) List(ctx context.Context) (map[string]string, error) {
 	return states, nil
 }
 
-// listScript prints the tags of a host. The arguments of a process end with NUL each.
+// listScript prints the tags of a host. Each argument of a process ends with NUL.
 const listScript = `grep -hosz '^capacity\.tag=.*' /proc/[0-9]*/cmdline | tr '\0' '\n' | sort -u`
 
-// look returns the tags on each host that it can reach, and why it cannot reach other hosts. It is
-// an error if it can reach none.
+// look returns the tags on each host that it can reach, and why it cannot reach other hosts. If it
+// can reach no host, that is an error.
 func (p SSH) look(ctx context.Context) (taken map[string][]string, down map[string]error, err error) {
 	scripts := map[string]string{}
 	for _, host := range p.Hosts {
@@ -205,8 +206,8 @@ func (p SSH) look(ctx context.Context) (taken map[string][]string, down map[stri
 }
 
 // Delete implements rendezvous.Provider. Each host ends its agents with these tags. A host that
-// cannot be reached is an error if it has one of the tags. It is also an error if it may have one,
-// and there will be no coordinator to refuse its agent later.
+// cannot be reached is an error if it has one of the tags. If it may have a tag, it is an error
+// only if no later coordinator could refuse its agent.
 func (p SSH) Delete(ctx context.Context, tags []string) error {
 	scripts := map[string]string{}
 	for _, host := range p.Hosts {
@@ -278,7 +279,7 @@ func (p SSH) each(ctx context.Context, scripts map[string]string) (out map[strin
 			return nil
 		})
 	}
-	_ = all.Wait() // each has its own error
+	_ = all.Wait() // the errors are in errs
 	out, failed = map[string]string{}, map[string]error{}
 	for i, a := range answers {
 		if out[hosts[i]] = string(a.text); a.err != nil {
@@ -297,7 +298,7 @@ func first(failed map[string]error) error {
 	return failed[slices.Min(slices.Collect(maps.Keys(failed)))]
 }
 
-// Line implements Provider: that of the first host.
+// Line implements Provider. It returns the command line for the first host.
 func (p SSH) Line(string) []string { return sshLine(p.Hosts[0]) }
 
 // sshLine is a command line that runs the script on its standard input on a host.

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// TestAHostThatIsDown keeps the node that it was last seen to have.
+// TestAHostThatIsDown: such a host keeps the node that was last seen there.
 func TestAHostThatIsDown(t *testing.T) {
 	dir := t.TempDir()
-	// Host n1 has the agent of a-1. The hosts that are named by files are down.
+	// Host n1 has the agent of a-1. Hosts that have a file of their name are down.
 	text := `#!/bin/sh
 for host; do [ "$host" = n1 ] || [ "$host" = n2 ] && break; done
 [ ! -e ` + dir + `/$host ] || { echo "connect to host $host: No route to host" >&2; exit 255; }
@@ -61,5 +61,5 @@ for host; do [ "$host" = n1 ] || [ "$host" = n2 ] && break; done
 		t.Error(err)
 	}
 	down("n1")
-	list(p, "on host n1, which cannot be reached") // Delete has found it, and not yet that it is gone
+	list(p, "on host n1, which cannot be reached") // Delete has found the host, but does not know yet that the agent has ended
 }

@@ -46,7 +46,7 @@ func (n *narrator) tellNow(reason string) {
 	n.say("%s", reason)
 }
 
-// told reports whether the last printed text begins with what.
+// told reports whether the last printed text begins with the text what.
 func (n *narrator) told(what string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -35,7 +35,7 @@ func (r *Reporter) Decision(at time.Time, reason string, news bool) {
 	}
 }
 
-// Note prints what this process does, apart from decisions.
+// Note prints what this process does beside its decisions.
 func (r *Reporter) Note(what string) {
 	switch {
 	case r.Quiet:
@@ -46,7 +46,7 @@ func (r *Reporter) Note(what string) {
 	}
 }
 
-// Warn prints what went wrong without ending the job.
+// Warn prints a problem that does not end the job.
 func (r *Reporter) Warn(err error) {
 	switch {
 	case r.Quiet:

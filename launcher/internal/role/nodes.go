@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Nodes is what the coordinator expects of the nodes that join.
+// Nodes says what the coordinator expects of the nodes that join.
 type Nodes struct {
 	// Wanted is how many nodes the job may have.
 	Wanted int
@@ -69,7 +69,7 @@ func (r *roster) joined(n placement.Node) {
 	r.pending = append(r.pending, n.Name)
 	if codes := n.Labels[placement.UnfitLabel]; codes != "" && r.refuse != nil {
 		why := n.Name + " is unfit: " + codes
-		if findings, _ := health.FromLabels(n.Labels); len(findings) > 0 { // none if only a newer golaunch knows the codes
+		if findings, _ := health.FromLabels(n.Labels); len(findings) > 0 { // there are no findings if only a newer golaunch knows the codes
 			findings[0].Node = n.Name
 			why = findings[0].String()
 		}
@@ -96,7 +96,7 @@ func (r *roster) end() {
 	r.print()
 }
 
-// print warns of what is new: the findings of pending nodes, and differences between all nodes.
+// print warns of new facts: the findings of pending nodes, and differences between all nodes.
 func (r *roster) print() {
 	if len(r.pending) == 0 {
 		return

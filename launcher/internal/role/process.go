@@ -59,7 +59,8 @@ type Member struct {
 	session.Options
 	// Candidate is nil if no other node can be elected.
 	Candidate *rendezvous.Candidate
-	// Server is TLS for other nodes that get the job's workspace from this one; nil if none can.
+	// Server is TLS for other nodes that get the job's workspace from this one; nil if no other
+	// node can.
 	Server *tls.Config
 }
 
@@ -67,7 +68,7 @@ type Member struct {
 // both.
 type role struct {
 	// begins says that this process begins the job. listener is where other nodes join; nil if
-	// there are none. tls is nil on one machine.
+	// there are no other nodes. tls is nil on one machine.
 	begins   bool
 	listener net.Listener
 	tls      *tls.Config
@@ -213,7 +214,8 @@ type outcome struct {
 }
 
 // work runs the nodes of this process, and coordinates the job in each of its terms. The result
-// comes from the coordinator here, or from another one through the nodes.
+// comes from this process's coordinator, or through the nodes from the coordinator of another
+// process.
 func (p *Process) work(ctx context.Context, r role) (result report.Result, err error) {
 	working, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -257,7 +259,7 @@ func (p *Process) work(ctx context.Context, r role) (result report.Result, err e
 			result, err := t.run(ctx)
 			_, elsewhere := errors.AsType[*wire.ElsewhereError](err)
 			switch {
-			case elsewhere: // the agents return it
+			case elsewhere: // the agents return the result
 			case errors.Is(err, rendezvous.ErrDeposed):
 				p.joined.Store(true)
 				if !leaving.Load() {
@@ -286,8 +288,7 @@ func (p *Process) work(ctx context.Context, r role) (result report.Result, err e
 	}
 }
 
-// unlessOver returns nil for a node that joined after the end of the job, since that is not a
-// failure.
+// unlessOver returns nil if a node joined after the end of the job, since this is not a failure.
 func unlessOver(err error) error {
 	if r, ok := errors.AsType[*session.RefusedError](err); ok && r.Over {
 		return nil
@@ -305,7 +306,7 @@ func (p *Process) resign(candidate *rendezvous.Candidate, why error) {
 	case errors.Is(why, agent.ErrLeft):
 		c.Stop(rendezvous.Preempted(why.Error(), 0, false))
 	default:
-		_ = orCancel(c, why) // work returns it too
+		_ = orCancel(c, why) // work returns this error too
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// TestAJobEndsForAnError: the job would wait for nodes that cannot come.
+// TestAJobEndsForAnError: otherwise the job would wait for nodes that cannot join.
 func TestAJobEndsForAnError(t *testing.T) {
 	boom := errors.New("boom")
 	pipe, _ := wiretest.Pipe()

@@ -21,10 +21,11 @@ type Signals struct {
 	*signals.Merged
 	// Done ends the reception.
 	Done <-chan struct{}
-	// ReachRanks says that the ranks get these signals too: Slurm signals all processes of a step.
+	// ReachRanks says that the ranks get this process's signals too: Slurm signals all processes of
+	// a step.
 	ReachRanks bool
-	// ReachNodes says that the processes of other nodes get these signals too: a scheduler started
-	// them all.
+	// ReachNodes says that the processes of other nodes get this process's signals too, because a
+	// scheduler started them all.
 	ReachNodes bool
 	// EndJob says that a stop of this process ends the job, since all nodes get the stop.
 	EndJob bool
@@ -33,7 +34,7 @@ type Signals struct {
 	// InSlurm says that Slurm may send a warning of the job's end. First says that this node
 	// reports the warning to the coordinator.
 	InSlurm, First bool
-	// Spot is the cloud to ask whether it takes this machine back; empty for no cloud.
+	// Spot is the cloud of this machine, which may take the machine back; empty for no cloud.
 	Spot string
 }
 
@@ -65,7 +66,7 @@ func (p *Process) hearSignals(n *signals.Node) {
 
 // stopJob obeys a signal while this process leads the job; pass has SIGUSR1 and SIGUSR2 for the
 // ranks. The first stop ends the job in order, a SIGTERM after DrainTime. A later stop ends that
-// time, and then a ^C kills. It returns whether the job was told to stop, now or before.
+// time, and then a ^C kills. stopJob reports whether the job was told to stop, now or before.
 func (p *Process) stopJob(c *rendezvous.Coordinator, pass func(syscall.Signal), s os.Signal, told bool) bool {
 	if sig, ok := s.(syscall.Signal); ok && signals.ForRanks(sig) {
 		if p.Signals.InSlurm {
@@ -90,8 +91,8 @@ func (p *Process) terminated(ev *job.Cancel, stop func(job.Cancel)) {
 	}
 }
 
-// forward reports a warning or a stop to the leading node if Slurm gives it only to the tasks of a
-// step: golaunch in the batch script does not get it then. One node does so for all nodes.
+// forward reports a warning or a stop of Slurm to the leading node. If Slurm signals only the tasks
+// of a step, golaunch in the batch script does not get the signal. One node forwards for all nodes.
 func (p *Process) forward(n *signals.Node, s os.Signal) {
 	if !p.Signals.ReachRanks || !p.Signals.First || !n.Joined() {
 		return

@@ -27,7 +27,7 @@ type term struct {
 	ended        func(report.Ending)
 }
 
-// eventsFile records the job's events. A node that takes over has its own file.
+// eventsFile records the job's events. A node that takes over has a file of its own.
 const eventsFile = "events.jsonl"
 
 // newTerm begins the job, or continues it if next is not nil.

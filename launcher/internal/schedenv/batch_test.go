@@ -31,8 +31,8 @@ func TestFlux(t *testing.T) {
 	})
 }
 
-// pbsJob is a job script in an environment as https://www.open-mpi.org/community/lists/users/ and
-// pbsdsh(1B) show it.
+// pbsJob is a job script with the variables that https://www.open-mpi.org/community/lists/users/
+// and pbsdsh(1B) show.
 var pbsJob = given{
 	host: "n1", env: `PBS_JOBID=1234[7].server.cluster
 	PBS_ENVIRONMENT=PBS_BATCH

@@ -4,7 +4,7 @@ package schedenv
 // none that golaunch knows. An error says which variable is wrong, or why golaunch cannot run a job
 // on the started processes, and what to do.
 //
-// A world of one node is a place too, and needs no Head.
+// A place may have a single node. It then needs no Head.
 func Find(m Machine) (*Place, error) {
 	for _, find := range finders {
 		if p, err := find(m); p != nil || err != nil {
@@ -14,7 +14,7 @@ func Find(m Machine) (*Place, error) {
 	return nil, nil
 }
 
-// finders go from the innermost launcher out, since a launcher's variables stay set in everything
+// finders begin with the innermost launcher, since a launcher's variables stay set in everything
 // that it starts. mpirun runs in a job of Slurm or in a pod, never around them. Flux runs in an
 // allocation of Slurm or LSF. A job of Slurm may run on nodes that are pods themselves. Kubeflow,
 // Volcano and JobSet make the Jobs that Kubernetes numbers. jsrun comes before Open MPI because it

@@ -35,7 +35,7 @@ func (g given) machine() schedenv.Machine {
 	return schedenv.Machine{Env: lookup, Hostname: g.host, FS: files}
 }
 
-// and is the same process with other variables; NAME= takes one away.
+// and is the same process with further variables; NAME= removes one.
 func (g given) and(lines ...string) given {
 	g.env += "\n" + strings.Join(lines, "\n")
 	return g
@@ -68,8 +68,8 @@ func finds(t *testing.T, table map[string]found) {
 	}
 }
 
-// refuses checks for an error of one line with these words: it has no place, or none that a job of
-// several nodes could use.
+// refuses checks for an error of one line with these words: the process has no place, or no place
+// that a job of several nodes could use.
 func refuses(t *testing.T, table map[string]given) {
 	t.Helper()
 	for words, g := range table {
@@ -91,7 +91,7 @@ func TestNothingAround(t *testing.T) {
 	}
 }
 
-// TestInnermost has mpirun in a pod, in the job of a batch system, and under Kubeflow.
+// TestInnermost runs mpirun in a pod, in the job of a batch system, and under Kubeflow.
 func TestInnermost(t *testing.T) {
 	for around, env := range map[string]string{
 		"Slurm":      "SLURM_JOB_ID=7\nSLURM_PROCID=0\nSLURM_NTASKS=1\nSLURM_JOB_NODELIST=n7",
@@ -140,7 +140,7 @@ func TestHere(t *testing.T) {
 	}
 }
 
-// names are all that Find asks for.
+// names are the names of all variables that Find reads.
 var names = strings.Fields(`OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_SIZE
 	PMIX_NAMESPACE OMPI_MCA_orte_hnp_uri
 	OMPI_MCA_orte_local_daemon_uri OMPI_MCA_orte_default_hostfile PMI_RANK PMI_SIZE MPI_LOCALNRANKS PALS_RANKID
@@ -153,7 +153,7 @@ var names = strings.Fields(`OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_
 	WORLD_SIZE VC_TASK_INDEX VK_TASK_INDEX LWS_LEADER_ADDRESS LWS_GROUP_SIZE LWS_WORKER_INDEX
 	JOB_COMPLETION_INDEX JOBSET_RESTART_ATTEMPT`)
 
-// FuzzFind has any variables: the first byte of a line says which.
+// FuzzFind sets any variables: the first byte of a line chooses the name.
 func FuzzFind(f *testing.F) {
 	for _, g := range []given{
 		openMPI4, openMPI5, hydraRank, fluxTask, pbsJob.and("PBS_NODEFILE=/nodes"), lsfJob, jsrunTask, batchNode, sageMakerHost,

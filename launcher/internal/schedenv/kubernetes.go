@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// pod is what a pod's host name and /etc/hosts say. If the pod has a subdomain, the name of its
-// headless service, the kubelet writes its whole name there: HOST.SUBDOMAIN.NAMESPACE.svc.ZONE
+// pod is what a pod's host name and /etc/hosts say. If the pod has a subdomain (the name of its
+// headless service), the kubelet writes the pod's whole name into /etc/hosts:
+// HOST.SUBDOMAIN.NAMESPACE.svc.ZONE
 // (https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/).
 type pod struct {
 	host string
@@ -33,8 +34,8 @@ func (m Machine) pod() pod {
 
 // indexedJob reads what Kubernetes tells the pods of an Indexed Job, whose host names are JOB-INDEX
 // (https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication/). The pods do not learn
-// how many they are. Without a headless service, or in its host's network, a pod cannot reach
-// another by name, so there is no head; pods that work alone need none.
+// their number. Without a headless service, or in its host's network, a pod cannot reach another
+// pod by name, so there is no head. Pods that work alone need no head.
 //
 // The jobs of a JobSet are Indexed Jobs, with host names JOBSET-REPLICATEDJOB-JOB-INDEX
 // (https://jobset.sigs.k8s.io/docs/concepts/); the pods of one job are the nodes. JobSet sets no

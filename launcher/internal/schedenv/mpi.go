@@ -10,7 +10,7 @@ import (
 
 // openMPI reads what mpirun of Open MPI 4 and 5 tells each process
 // (https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html). Open MPI does not tell
-// rank 0's host, but mpirun's host. In every job script these are the same.
+// rank 0's host; it tells mpirun's host. In every job script these are the same.
 func openMPI(m Machine) (*Place, error) {
 	if !m.has("OMPI_COMM_WORLD_RANK") {
 		return nil, nil
@@ -62,8 +62,8 @@ func (r *reader) ranks(rank, size, local, hint string) {
 	}
 }
 
-// inOrder takes hosts as the hosts of the ranks, if their number is right and this host is at its
-// rank's place. If rank 0's place is wrong, rank 0 ends the job.
+// inOrder takes hosts as the hosts of the ranks, if their number is right and this process's host
+// is at the place of its rank. If the place of rank 0's host is wrong, rank 0 ends the job.
 func (r *reader) inOrder(hosts []string) {
 	p := &r.place
 	if len(hosts) == p.Nodes && position(hosts, r.Hostname) == p.Node {
@@ -132,8 +132,9 @@ func addresses(contact string) []string {
 	return all
 }
 
-// reachable is the first address that this node does not have too: an address of both would be that
-// of a bridge on each, like docker's. Two daemons on one host have the same addresses.
+// reachable is the first address that this node does not have itself. An address that both nodes
+// have would be that of a bridge on each node, such as docker's. Two daemons on one host have the
+// same addresses.
 func reachable(daemon, own []string) string {
 	for _, a := range daemon {
 		if slices.Equal(daemon, own) || !slices.Contains(own, a) {

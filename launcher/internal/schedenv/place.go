@@ -37,8 +37,8 @@ type Place struct {
 	// the other nodes itself.
 	Each bool
 	// Several says why the processes of this command cannot be the nodes of a job: several
-	// processes run on one node. A job that takes no nodes from this place ignores it. Task is this
-	// process's number among all processes; 0 if each is alone on its node.
+	// processes run on one node. A job that takes no nodes from this place ignores Several. Task is
+	// this process's number among all processes; 0 if each is alone on its node.
 	Several error
 	Task    int
 	// Topology is this node's place in the network: switches from the top level down, and the node
@@ -48,7 +48,7 @@ type Place struct {
 	Sources []string
 }
 
-// Alone reports whether the job has only this node, so that no other process needs a start.
+// Alone reports whether the job has only this node, so that no other process need be started.
 func (p *Place) Alone() bool {
 	return len(p.Names) == 1 && p.Names[0] == p.Name
 }
@@ -56,6 +56,6 @@ func (p *Place) Alone() bool {
 // Slurm reports whether Slurm started this process.
 func (p *Place) Slurm() bool { return p != nil && p.By == "Slurm" }
 
-// RanksHear says that the ranks get the signals of this process too: Slurm signals all processes of
-// a step.
+// RanksHear reports whether the ranks get the signals of this process too: Slurm signals all
+// processes of a step.
 func (p *Place) RanksHear() bool { return p.Slurm() && p.Each }

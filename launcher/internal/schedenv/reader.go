@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// reader fills in a place and keeps the first thing that is wrong.
+// reader fills in a place and keeps the first error.
 type reader struct {
 	Machine
 	place Place
@@ -20,7 +20,8 @@ func (m Machine) read(by string) *reader {
 	return &reader{Machine: m, place: Place{By: by, Each: true}}
 }
 
-// done returns the place, or what is wrong with it: without a head, the nodes cannot meet.
+// done returns the place, or the first error. A place of several nodes without a head is an error,
+// since the nodes could not meet.
 func (r *reader) done() (*Place, error) {
 	p := &r.place
 	if p.Nodes > 0 && p.Node >= p.Nodes {
@@ -111,8 +112,8 @@ func (r *reader) among(hosts []string, source string) {
 // maxJob bounds a job's name in bytes.
 const maxJob = 64
 
-// jobName joins what tells jobs apart. A name that is too long keeps its beginning, and gets a
-// hash.
+// jobName joins the words that distinguish jobs. A name that is too long keeps its beginning, and
+// ends in a hash.
 func jobName(parts ...string) string {
 	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 	name := strings.Map(func(c rune) rune {

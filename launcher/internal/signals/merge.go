@@ -26,7 +26,7 @@ const oneEvent = time.Second
 // kind count as one.
 const maxQueue = 64
 
-// Merge receives signals until done is closed. Those in stops are stops too.
+// Merge receives signals until done is closed. The signals in stops are stops too.
 func Merge(signals <-chan os.Signal, stops []os.Signal, done <-chan struct{}) *Merged {
 	m := &Merged{stopped: make(chan struct{}, 1)}
 	if signals != nil {

@@ -22,11 +22,11 @@ type Node struct {
 	DrainTime time.Duration
 	// EndsJob says that the process of every node gets a stop. The stop then ends the job.
 	EndsJob bool
-	// HandOver, if set, is closed by a SIGHUP, which then is no stop.
+	// If HandOver is set, a SIGHUP closes it, and is no stop.
 	HandOver chan struct{}
 	// OnJoin, if set, is called when the coordinator has admitted this node.
 	OnJoin func()
-	// Cancel ends the node without order.
+	// Cancel ends the node at once.
 	Cancel context.CancelCauseFunc
 
 	joined atomic.Bool
@@ -119,8 +119,8 @@ func (n *Node) Code() int {
 	return 0
 }
 
-// During obeys signals before there is a node, until the caller calls stopped. A stop calls cancel.
-// stopped returns the exit code of the first stop; 0 if there was none.
+// During obeys signals before there is a node, until the caller calls stopped. A stop makes it call
+// cancel. stopped returns the exit code of the first stop; 0 if there was no stop.
 func During(signals <-chan os.Signal, cancel context.CancelCauseFunc) (stopped func() int) {
 	n, done, ended := NewNode(cancel), make(chan struct{}), make(chan struct{})
 	go func() {

@@ -1,5 +1,5 @@
-// Package signals decides what the signals that golaunch receives mean: a stop, or something that
-// goes to the ranks.
+// Package signals decides what each signal that golaunch receives means: a stop, or a signal for
+// the ranks.
 package signals
 
 import (
@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ForRanks reports whether a signal is no stop but goes to the ranks.
+// ForRanks reports whether a signal is for the ranks, and no stop.
 func ForRanks(s os.Signal) bool { return s == syscall.SIGUSR1 || s == syscall.SIGUSR2 }
 
 // FromKeyboard reports whether a key of a terminal sends the signal.

@@ -36,11 +36,11 @@ const (
 )
 
 const (
-	// MaxOrder bounds an order, in bytes: a command line has at most 2 MiB (execve(2)), but more as
-	// JSON.
+	// MaxOrder bounds an order, in bytes: a command line has at most 2 MiB (execve(2)), and is
+	// longer as JSON.
 	MaxOrder = 16 << 20
-	// endLimit is how long a node may take to end after the end of its connection: it shows its
-	// ranks' last output for at most a minute.
+	// endLimit is how long a node may take to end after the end of its connection: the node shows
+	// its ranks' last output for at most a minute.
 	endLimit = 90 * time.Second
 )
 
@@ -63,9 +63,9 @@ func New(n int) *Nodes {
 	return &Nodes{conns: make(chan net.Conn, n), closed: make(chan struct{})}
 }
 
-// Run runs the process of one node until it ends: by itself after the job, or when its connection
-// breaks. An error says that the process could not be started. A later failure is like that of any
-// machine.
+// Run runs the process of one node until the process ends: by itself after the job, or when its
+// connection breaks. An error says that the process could not be started. A later failure of the
+// process is handled like the loss of a machine.
 func (n *Nodes) Run(ctx context.Context, name string, order []byte) error {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -118,7 +118,7 @@ func (n *Nodes) Close() error {
 	return nil
 }
 
-// Addr says that no other machine can reach it.
+// Addr says that no other machine can reach the listener.
 func (n *Nodes) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
 
 func socketPair() (net.Conn, *os.File, error) {
@@ -156,9 +156,9 @@ func Accept(order any, cancel context.CancelCauseFunc) (dial func(context.Contex
 	return dialOnce(conn.(*net.UnixConn), func() { cancel(errGone) }), nil
 }
 
-// dialOnce returns the only connection that there will ever be. A second call, for want of an
-// answer, waits for the end of this connection: a coordinator that is slow, or stopped for a while,
-// is not gone.
+// dialOnce returns the only connection that there will ever be. If the coordinator does not answer,
+// there is a second call. It waits for the end of this connection, because a coordinator that is
+// slow, or stopped for a while, is not gone.
 func dialOnce(conn *net.UnixConn, gone func()) func(context.Context) (net.Conn, error) {
 	only := &onlyConn{UnixConn: conn, ended: make(chan struct{})}
 	var used atomic.Bool

@@ -23,7 +23,7 @@ type Script struct {
 	Command []string
 }
 
-// Text returns the script. It fails for an option that does not look like one.
+// Text returns the script. It fails for an option that does not begin as an option does.
 func (s Script) Text() (string, error) {
 	nodes := strconv.Itoa(s.MinNodes)
 	if s.MaxNodes > s.MinNodes {

@@ -37,8 +37,8 @@ type Step struct {
 // their ranks.
 const endLimit = 90 * time.Second
 
-// Run starts golaunch, a path, as the agent of each node, with its enlistment, and waits for the
-// agents to end. ctx ends when the job ends.
+// Run starts golaunch, whose path it gets, as the agent of each node, with the node's enlistment,
+// and waits for the agents to end. ctx ends when the job ends.
 func (s Step) Run(ctx context.Context, golaunch string, enlistment []byte) error {
 	cmd := exec.CommandContext(ctx, "srun", append(s.flags(), golaunch, internalverbs.Node)...)
 	cmd.Env, cmd.Stdin = slices.DeleteFunc(helper.Env(), narrows), bytes.NewReader(enlistment)

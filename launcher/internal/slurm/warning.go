@@ -28,7 +28,7 @@ func OnSignal(s syscall.Signal, say func(string), stop func(job.Cancel)) {
 }
 
 // OnTerm finds out whether the SIGTERM behind ev means that Slurm takes the nodes, and notes it in
-// ev. If the environment does not tell, the answer follows later, through stop.
+// ev. If the environment does not say this, the answer follows later, through stop.
 func OnTerm(ev *job.Cancel, stop func(job.Cancel)) {
 	within := max(ev.Within, time.Second)
 	if end, known := EndFromEnv(); known && time.Until(end.At) < time.Minute {

@@ -1,4 +1,4 @@
-// Package spot asks a cloud whether it takes this machine back.
+// Package spot asks a cloud whether the cloud takes this machine back.
 package spot
 
 import (

@@ -65,7 +65,7 @@ func (c *connection) run(order []byte, show Relay, up func()) error {
 		}
 	})
 	defer limit.Stop()
-	_, _ = stdin.Write(order) // the exit code tells if ssh does not take it
+	_, _ = stdin.Write(order) // if ssh does not read the order, its exit code says why
 	shown := output.Wait()
 	return errors.Join(c.failure(c.cmd.Wait()), shown)
 }
@@ -127,7 +127,7 @@ func readGreeting(r *bufio.Reader) (before string, greeted bool) {
 	}
 }
 
-// printable drops characters with which a server could do more to a terminal than print text.
+// printable drops characters that do more to a terminal than print text: a server could send them.
 func printable(r rune) rune {
 	if !unicode.IsPrint(r) {
 		return -1

@@ -25,7 +25,7 @@ const (
 	// (ConnectTimeout).
 	startLimit = time.Minute
 	// hangUpAfter is how long an agent may take to learn of the job's end from the coordinator. An
-	// agent that has not joined never learns of it.
+	// agent that has not joined never learns of the end.
 	hangUpAfter = 2 * time.Second
 	// endLimit is how long an agent may take to end after hangUpAfter, since it shows the last
 	// output of its ranks.
@@ -38,7 +38,7 @@ const (
 // JoinLimit is how long an agent may take to join the coordinator, which listens already.
 const JoinLimit = startLimit
 
-// ErrNoAgent says that a host has no agent: none has joined the coordinator.
+// ErrNoAgent says that no agent of a host has joined the coordinator.
 var ErrNoAgent = errors.New("no agent")
 
 // errTooFew says that a job has too few agents left, although the others ended in order.
@@ -108,9 +108,9 @@ func (f *Fleet) start(ctx context.Context, i int, slots chan struct{}) error {
 	return c.run(order, f.Show, up)
 }
 
-// Options are ssh's options. They leave to ssh_config(5) how to reach a host. They rule out
-// questions, which a person could not answer for many hosts at once, and everything that would
-// outlive this ssh or disturb its streams. A server that is silent for aliveCount times every
+// Options are ssh's options. They leave it to ssh_config(5) how to reach a host. They exclude
+// questions, because a person could not answer these for many hosts at once, and everything that
+// would outlive this ssh or disturb its streams. A server that is silent for aliveCount times every
 // counts as lost.
 func Options(every time.Duration) []string {
 	return []string{

@@ -1,4 +1,4 @@
-// Package submitter says as which user the ranks of a job run on this node.
+// Package submitter decides as which user the ranks of a job run on this node.
 package submitter
 
 import (
@@ -19,7 +19,8 @@ type Policy struct {
 	AllowRoot bool
 }
 
-// Check refuses an agent whose ranks would run as a user that the agent's owner cannot want.
+// Check refuses an agent of root that sets neither AsSubmitter nor AllowRoot, and an agent with
+// AsSubmitter that is not root.
 func (p Policy) Check() error {
 	switch root := os.Geteuid() == 0; {
 	case p.AsSubmitter && !root:

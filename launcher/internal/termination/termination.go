@@ -57,7 +57,7 @@ func (m Message) Write(path string) error {
 	return nil
 }
 
-// line names the node that failed, or this node.
+// line returns the line. It names the node that failed, or this node.
 func (m Message) line() string {
 	r, node := m.Result, m.Node
 	cause, where := r.Reason, ""
@@ -65,7 +65,7 @@ func (m Message) line() string {
 		cause = strings.TrimPrefix(m.Err.Error(), usage.Kind().Error()+": ")
 	}
 	if node == "" {
-		node, _ = address.MachineName() // if it fails, the job failed for the same reason
+		node, _ = address.MachineName() // if MachineName fails, the job failed for the same reason
 	}
 	if f := r.Cause; f != nil {
 		node, cause = f.Node, f.Why
@@ -86,7 +86,7 @@ func (m Message) line() string {
 // run.
 func outcome(r report.Result, left bool) string {
 	lost := r.Cause != nil && r.Cause.Verdict.Cause == verdict.NodeLost.Cause
-	stopped := r.Ending == "" && r.Code > 128 // this process, which knows of no ending
+	stopped := r.Ending == "" && r.Code > 128 // a signal stopped this process, which does not know the job's ending
 	switch {
 	case r.Code == 0:
 		return "succeeded"

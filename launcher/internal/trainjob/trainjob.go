@@ -1,8 +1,8 @@
 // Package trainjob reports the progress of a TrainJob to Kubeflow's Trainer, so that kubectl shows
 // it.
 //
-// The controller gives each container an address, a certificate and a token (KEP-2779 of
-// kubeflow/trainer, TrainJobStatus), where the feature is on. The address names the job.
+// If the feature is on, the controller gives each container an address, a certificate and a token
+// (KEP-2779 of kubeflow/trainer, TrainJobStatus). The address names the job.
 package trainjob
 
 import (
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// Every is the shortest time between two pushes, as the controller's documentation asks.
+// Every is the shortest time between two pushes that the controller's documentation allows.
 const Every = 5 * time.Second
 
 // pushLimit bounds one push, and maxWords the answer, in bytes.

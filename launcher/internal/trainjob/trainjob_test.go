@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// controller is a server as Kubeflow's, which refuses another token.
+// controller is a server like Kubeflow's. It refuses another token.
 func controller(t *testing.T, token *string) (env map[string]string, heard func() []map[string]any) {
 	t.Helper()
 	var all []map[string]any
