@@ -208,8 +208,8 @@ var (
 // the command last ran on this node.
 const AutoPreload = "auto"
 
-// PortHolder names the process that listens on a TCP port of this machine, as far as /proc shows
-// it. The text follows "in use": " by pid 4411 (python3)". It is empty when no process listens.
+// PortHolder names the process that listens on a TCP port of this machine. The text follows "in
+// use": " by pid 4411 (python3)". It is empty if /proc shows no such process.
 func PortHolder(port int) string { return masterport.Holder(port) }
 
 // RASAddr returns an unused address of this machine for the RAS service of one rank's NCCL.

@@ -254,7 +254,7 @@ func (a *attempt) restate() {
 }
 
 // stop ends the attempt once its evidence is gathered. A kill waits neither for the evidence nor
-// for the grace period. It returns at once.
+// for the grace period. stop returns at once.
 func (a *attempt) stop(o job.Stop) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

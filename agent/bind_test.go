@@ -167,7 +167,7 @@ func TestAGPUThatIsNotThere(t *testing.T) {
 }
 
 // TestRanksPreferTheirNodesMemory has a machine whose second node has no usable memory. The kernel
-// then decides.
+// then decides where the ranks of that node get memory.
 func TestRanksPreferTheirNodesMemory(t *testing.T) {
 	w, _ := binding(t, twoNodes, bind.Core)
 	w.jobs["test"].work.Task.Command = []string{"sh", "-c", `echo $RANK $(cut -d ' ' -f 2 /proc/self/numa_maps | sort -u) >>where`}

@@ -39,11 +39,11 @@ type keptRank struct {
 	RAS   string
 }
 
-// keep has the keeper remember a job.
+// keep makes the keeper remember a job.
 func (m *membership) keep(id string, kept keptJob) {
 	data, err := json.Marshal(kept)
 	if err != nil {
-		panic(fmt.Sprintf("cannot parse an assignment: %v", err)) // it has bytes and a number
+		panic(fmt.Sprintf("cannot parse an assignment: %v", err)) // an assignment has only bytes and a number
 	}
 	m.starter.Keeper.Put(id, data)
 }
@@ -131,10 +131,10 @@ func (a *attempt) resumeRank(b placement.Bundle, r keeper.Rank) (ranks.Rank, err
 	return ranks.Rank{Bundle: b, Process: r.Process, Since: kept.Since, Output: output, RAS: kept.RAS, Env: env}, nil
 }
 
-// forget has the keeper forget an attempt without living processes.
+// forget makes the keeper forget an attempt without living processes.
 func (a *attempt) forget() { ranks.Forget(a.scope) }
 
-// forget has the keeper forget a job that is over here.
+// forget makes the keeper forget a job that is over here.
 func (j *jobOnNode) forget() {
 	if k := j.node.starter.Keeper; k != nil {
 		for _, a := range j.attempts {

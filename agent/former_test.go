@@ -105,7 +105,7 @@ func TestStopOfWhatCannotRun(t *testing.T) {
 	}
 }
 
-// TestStopBeforeTheRanksStart checks that no rank fails that was not to start any more. Such a
+// TestStopBeforeTheRanksStart checks that a rank that must not start any more does not fail. Such a
 // failure would be taken for the cause.
 func TestStopBeforeTheRanksStart(t *testing.T) {
 	w := obeying(t, "exit 0")

@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// watchHeldGPUs reports to the coordinator when GPUs become free that other processes held when
-// this node was surveyed. A later membership joins with the updated GPUs.
+// watchHeldGPUs watches the GPUs that other processes held when this node was surveyed, and reports
+// to the coordinator when they become free. A later membership joins with the updated GPUs.
 func (m *membership) watchHeldGPUs() {
 	held := heldgpus.Held(m.Join.Node.GPUs)
 	if len(held) == 0 {

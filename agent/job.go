@@ -32,7 +32,7 @@ type jobOnNode struct {
 	checks   startChecks
 	// imports is nil when the ranks import for themselves.
 	imports *imports.Servers
-	// endpoint is where a controller reaches the ranks. It is nil if none may.
+	// endpoint is where a controller reaches the ranks. It is nil if no controller may reach them.
 	endpoint *endpoint.Endpoint
 	// workspace is what the ranks run in; nil if they run elsewhere.
 	workspace *workspaces.Use

@@ -165,7 +165,7 @@ func (a *attempt) closeMonitor() {
 	}
 }
 
-// monitor returns what receives the ranks' messages about themselves. It is nil if nothing does.
+// monitor returns the receiver of the ranks' messages about themselves; nil if there is none.
 func (a *attempt) monitor() stall.Monitor {
 	switch {
 	case a.setup.monitor != nil:

@@ -54,8 +54,8 @@ until grep -q "State:.T" /proc/$(cat pid1)/status; do sleep 0.01; done; echo up;
 	w.quiet()
 }
 
-// TestSomeGoOn checks that ranks that stand still while another one moves are reported once the
-// other has printed nothing for as long.
+// TestSomeGoOn has ranks that stand still while another rank moves. They are reported once the
+// moving rank has printed nothing for as long as they have stood still.
 func TestSomeGoOn(t *testing.T) {
 	w, look := watching(t, `if [ $RANK = 1 ]; then echo up; exec sleep 1000; fi
 n=0; until [ -e silent ]; do n=$((n+1)); echo "line $n."; sleep 0.01; done; exec cat /dev/zero >/dev/null`)

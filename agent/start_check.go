@@ -99,9 +99,9 @@ func (j *jobOnNode) reach(o job.Reach) {
 	})
 }
 
-// checkStart calls then with the exit of a rank that this node could not start. It calls then with
-// the zero Exit if this node could start that many ranks. It runs on another goroutine, unless ctx
-// ends first.
+// checkStart calls the function then: with the exit of a rank that this node could not start, or
+// with the zero Exit if this node could start that many ranks. The call is on another goroutine. If
+// ctx ends first, there is no call.
 func (j *jobOnNode) checkStart(ctx context.Context, count int, then func(unable report.Exit)) {
 	unable := j.unable(count)
 	var check *startcheck.Command

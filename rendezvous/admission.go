@@ -65,8 +65,8 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	return nil
 }
 
-// LocalNode is the node of the coordinator's own process. Another node that comes first does not
-// get its name, because the job could not continue without the local node.
+// LocalNode is the node of the coordinator's own process. Its name is kept for it even if another
+// node with that name comes first, because the job could not continue without the local node.
 type LocalNode struct {
 	node     placement.Node
 	instance atomic.Pointer[string]

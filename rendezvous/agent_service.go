@@ -193,8 +193,8 @@ func (s agentService) Fetch(stream pb.Rendezvous_FetchServer) error {
 	return s.c.depot.Serve(stream, s.c.done, errEnding)
 }
 
-// receiveFirst waits for the first message of a stream. A Recv that is too late ends with the
-// handler.
+// receiveFirst waits for the first message of a stream. If the message does not come in time, its
+// Recv ends with the handler.
 func receiveFirst(stream pb.Rendezvous_JoinServer) (*pb.FromAgent, error) {
 	limit := time.NewTimer(server.HelloTimeout)
 	defer limit.Stop()

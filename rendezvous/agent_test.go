@@ -85,8 +85,8 @@ func (w *world) joinAs(n placement.Node, exit func(int) (int, bool)) *agent {
 	return w.joinWith(session.Options{Node: n}, exit, map[string]*share{})
 }
 
-// inPlaceOf returns another agent that adopts the ranks of a dead one, while a keeper holds the
-// dead agent's connections.
+// inPlaceOf returns an agent that adopts the ranks of a dead agent, while a keeper holds the dead
+// agent's connections.
 func (w *world) inPlaceOf(a *agent) *agent {
 	w.t.Helper()
 	a.cable.cut()
@@ -409,7 +409,7 @@ func (b *book) end() {
 }
 
 // replies answers a question that is not about logs. It returns each word that the test gives the
-// agent, until the end.
+// agent, until the test ends the answer.
 func (a *agent) replies() func(context.Context) (wire.Answer, error) {
 	return func(ctx context.Context) (wire.Answer, error) {
 		var words chan string

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestNodesThatMayHaveRanks checks that the job waits for nodes that may have ranks of its earlier
-// run, until they have none any more.
+// TestNodesThatMayHaveRanks checks that the job waits as long as nodes may still have ranks of the
+// job's earlier run.
 func TestNodesThatMayHaveRanks(t *testing.T) {
 	for name, test := range map[string]struct {
 		wait time.Duration

@@ -26,8 +26,8 @@ type CandidateConfig struct {
 	// that process itself, and where the place is not fixed.
 	Home string
 	// Peers are the addresses of a cluster's coordinators, HOST:PORT. They contain Addr and have
-	// the same order for each coordinator. A job has none. Facts are the options, by flag name,
-	// that must be the same for all coordinators. File keeps this coordinator's copy of the log.
+	// the same order for each coordinator. A job has none. Facts are the options that must be the
+	// same for all coordinators, by flag name. File keeps this coordinator's copy of the log.
 	Peers []string
 	Facts map[string]string
 	File  *File
@@ -84,7 +84,7 @@ func NewCandidate(cfg CandidateConfig) *Candidate {
 		Coordinates: func() bool { return s.coordinator.Load() != nil },
 		Elected: func(term *quorum.Term) {
 			select {
-			case <-s.terms: // that term is over
+			case <-s.terms: // the term is over
 			default:
 			}
 			s.terms <- Term{term}
@@ -104,9 +104,9 @@ func (s *Candidate) Terms() <-chan Term { return s.terms }
 // Close ends the candidacy. A coordinator in this process that shares its log is then deposed.
 func (s *Candidate) Close() { s.election.Close() }
 
-// Transfer makes another process coordinate. It first waits for agents that are about to leave, so
+// Transfer makes another process coordinate. It first waits until departing agents have left, so
 // that the remaining processes are a majority. It returns false if no remaining process has enough
-// of the log. Call Close if it returns true.
+// of the log. If it returns true, call Close.
 func (s *Candidate) Transfer() bool {
 	if c := s.coordinator.Load(); c != nil {
 		if stays := c.succession.awaitDepartures(wire.GoodbyeLimit); !stays || !s.Shared() {

@@ -113,8 +113,8 @@ type voterService struct {
 }
 
 // Invite asks the coordinator in this process to give up its job for the job of the invitation.
-// Without a coordinator there is nothing to give up: the agent here is on its way to the job, or
-// has joined it.
+// Without a coordinator there is nothing to give up: this process's agent is about to join that
+// job, or has joined it.
 func (s voterService) Invite(_ context.Context, i *pb.Invitation) (*pb.Greeting, error) {
 	c := s.candidate.coordinator.Load()
 	if c == nil {

@@ -35,7 +35,8 @@ type Provider interface {
 type Deliverer interface {
 	Provider
 	// Deliver starts agents on nodes that the last List had and that have not joined, unless it has
-	// already started them. It returns notes about some nodes, and why other nodes are of no use.
+	// already started them. It returns notes about nodes, and for nodes that are of no use the
+	// reasons.
 	Deliver(ctx context.Context, tags []string) (states, failed map[string]string)
 }
 
@@ -65,8 +66,8 @@ type capacityPlanner struct {
 	idle      map[string]time.Time
 	// blocked says for which job the planner cannot ask for nodes, and why.
 	blocked string
-	// states are the providers' descriptions of nodes, by tag. troubles are what providers cannot
-	// do, by kind.
+	// states are the providers' descriptions of nodes, by tag. troubles are the failures of
+	// providers, by kind.
 	states, troubles map[string]string
 }
 

@@ -53,7 +53,7 @@ func TestCharges(t *testing.T) {
 	})
 }
 
-// rounded rounds hours to what does not depend on how long a step takes.
+// rounded rounds hours, so that the result does not depend on how long a step takes.
 func rounded(all []report.Charge) (rounded []report.Charge) {
 	for _, c := range all {
 		c.NodeHours, c.GPUHours = math.Round(100*c.NodeHours)/100, math.Round(100*c.GPUHours)/100

@@ -112,7 +112,7 @@ func (s clientService) user(ctx context.Context, uid *uint32) string {
 }
 
 // submit accepts a job once its entry is kept, unless its workspace is missing. A disk that hangs
-// delays only the client.
+// delays this client alone.
 func (s clientService) submit(sub replica.Submission, missing error) (*watcher, error) {
 	if why := wire.Excess(sub); why != "" {
 		return nil, wire.Wrong("%s", why)

@@ -18,7 +18,7 @@ import (
 )
 
 // coordinators returns the addresses of a cluster's coordinators, this one first, and the addresses
-// of those that do not answer this one. A single coordinator has no such addresses.
+// of coordinators that do not answer this one. A single coordinator has no such addresses.
 func (s *succession) coordinators() (all, silent []string) {
 	if s.candidate() == nil || s.c.onlyJob != nil {
 		return nil, nil

@@ -363,8 +363,8 @@ func TestOtherCoordinators(t *testing.T) {
 	})
 }
 
-// TestAnotherLease restarts the coordinators one after another with another lease. It is for agents
-// that join from then on.
+// TestAnotherLease restarts the coordinators one after another with another lease. Agents that join
+// from then on get that lease.
 func TestAnotherLease(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()
@@ -386,8 +386,8 @@ func TestAnotherLease(t *testing.T) {
 	})
 }
 
-// TestACoordinatorMoves to another machine. The list changes, the coordinators are restarted with
-// it one after another, and the new one joins.
+// TestACoordinatorMoves: one coordinator moves to another machine. The coordinators are restarted
+// one after another with the new list, and the new coordinator joins.
 func TestACoordinatorMoves(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()

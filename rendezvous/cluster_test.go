@@ -380,7 +380,7 @@ func TestTooManyJobs(t *testing.T) {
 	})
 }
 
-// TestOtherVersions lets versions meet: neither side guesses.
+// TestOtherVersions: two sides of different versions meet, and neither guesses.
 func TestOtherVersions(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		m := wire.FromSubmission(task("a", 1, 1))

@@ -83,11 +83,11 @@ type Config struct {
 	// File keeps the log across restarts of the coordinator; nil keeps none.
 	File *log.File
 	// Observe is called for each decision about the only job whose reason is new. Joined is called
-	// for each node that has joined, before the coordinator acts on it. Note gets what happens in a
+	// for each node that has joined, before the coordinator acts on it. Note gets the events of a
 	// cluster (nodes and jobs that come and go), and which nodes can take over the only job. Warn
-	// gets what users should know but does not end a job; nil is slog's default logger. A separate
-	// goroutine calls these functions in order, so that none delays the coordinator. Other
-	// goroutines call Warn too.
+	// gets problems that do not end a job; nil is slog's default logger. A separate goroutine calls
+	// these functions in order, so that none delays the coordinator. Other goroutines call Warn
+	// too.
 	Observe func(job.Event, report.Decision)
 	Joined  func(placement.Node)
 	Note    func(string)
@@ -96,8 +96,8 @@ type Config struct {
 	// the journal ends, not the job.
 	Journal io.Writer
 
-	// onStep and onResume are for tests. onStep gets what each entry caused, by its index. onResume
-	// gets where a coordinator continues.
+	// onStep and onResume are for tests. onStep gets the effects of each entry, with the entry's
+	// index. onResume gets the index at which a coordinator continues.
 	onStep   func(index uint64, s replica.Step)
 	onResume func(index uint64)
 }
@@ -313,8 +313,8 @@ func Cancelled(ctx context.Context) job.Cancel {
 	return job.Cancel{Code: 130, Why: why.Error()}
 }
 
-// Preempted ends a job whose nodes will be gone after the time of within. If loose, the scheduler
-// then ends everything that is not ready.
+// Preempted ends a job whose nodes will be gone after the time within. With loose, golaunch leaves
+// it to the scheduler to end ranks that are not ready then.
 func Preempted(why string, within time.Duration, loose bool) job.Cancel {
 	return job.Cancel{Code: codePreempted, Why: why, Ending: report.EndPreempted, Within: within, Loose: loose}
 }

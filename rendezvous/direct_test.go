@@ -37,7 +37,7 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// over makes agents reach a coordinator directly, as far as the cable lets them.
+// over makes agents reach a coordinator directly, within the faults of the cable.
 func (c *cable) over(coordinator func() *Coordinator) func(context.Context) (session.Conn, error) {
 	return func(ctx context.Context) (session.Conn, error) {
 		if c.unreachable.Load() || c.up.Load() || c.down.Load() {

@@ -169,7 +169,7 @@ func TestASlowDiskForPeople(t *testing.T) {
 }
 
 // TestOutputWithoutReaders checks that a coordinator still answers its agents when its own messages
-// are not read. Later it says how much was not shown.
+// are not read. Later the coordinator says how many lines it did not show.
 func TestOutputWithoutReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wake, notes := make(chan struct{}), 0

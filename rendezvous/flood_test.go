@@ -59,8 +59,8 @@ var floods = map[string]func(*attacker) error{
 	"window":   func(a *attacker) error { return a.WriteWindowUpdate(0, 1) },
 }
 
-// flood sends the messages of say, over one connection after another, until over is closed. It
-// reads nothing, or everything.
+// flood sends the messages of the function say, over one connection after another, until over is
+// closed. It reads either nothing or everything.
 func flood(t *testing.T, target string, say func(*attacker) error, reads bool, over <-chan struct{}) (said int) {
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)
@@ -132,8 +132,9 @@ func TestFloods(t *testing.T) {
 		case <-s.Orders():
 			t.Fatal(s.Err())
 		}
-		// While the garbage collector runs it delays the streams of ended connections, and the
-		// attackers open more. So only what stays counts as the coordinator's.
+		// While the garbage collector runs, streams of ended connections end late, and the
+		// attackers open more. So the coordinator is charged only with streams and memory that
+		// stay.
 		var n int
 		var b int64
 		for range 1000 {

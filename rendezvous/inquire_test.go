@@ -153,8 +153,8 @@ func TestInquiryAfterALoss(t *testing.T) {
 	})
 }
 
-// TestInquiryThatGoesOn checks that a continuing inquiry covers nodes that come, go and return,
-// until the client stops asking.
+// TestInquiryThatGoesOn checks that an inquiry with repeated answers covers nodes that come, go and
+// return, until the client stops asking.
 func TestInquiryThatGoesOn(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)

@@ -43,7 +43,7 @@ func (s *succession) invite() {
 }
 
 // inviteOnce invites once, unless the node has already joined the job. The error says why the
-// invitation was refused. It is no error if no process listens there, or if that process has
+// invitation was refused. There is no error if no process listens there, or if that process has
 // another token.
 func (s *succession) inviteOnce() (joined bool, err error) {
 	candidate := s.candidate()
@@ -108,8 +108,8 @@ func (s *succession) invited(i *pb.Invitation) error {
 	}
 	s.candidate().Learn(addrs)
 	if m := c.members[s.candidate().cfg.Node]; m == nil || m.stream == nil {
-		// If the agent has joined here, it reports this itself. An agent that is still joining
-		// follows the invitation.
+		// If the agent has joined here, the agent reports this itself. An agent that is still
+		// joining follows the invitation.
 		c.say(s.candidate().cfg.Node + " joins anew: " + s.invitation.Why)
 	}
 	return nil

@@ -63,8 +63,8 @@ func (p *peerage) invited(all ...*process) {
 	}
 }
 
-// TestTheFirstNodeIsStartedAgain restarts the first node at once, and again after it was lost like
-// any other node. It gets its ranks in the job of the next leader.
+// TestTheFirstNodeIsStartedAgain restarts the first node twice: at once, and after the node was
+// lost like any other. The node gets its ranks in the job of the next leader.
 func TestTheFirstNodeIsStartedAgain(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		first := p.addAll(3, thirdIsLast)[0]
@@ -109,7 +109,7 @@ func TestAnInvitationBeforeTheAgent(t *testing.T) {
 }
 
 // TestNewNodesMeetTheFirst has new nodes that meet the first node before it is invited. All of them
-// continue with the old job, and later nodes find the job through it.
+// continue with the old job, and later nodes find the job through the first node.
 func TestNewNodesMeetTheFirst(t *testing.T) {
 	together(t, 7, func(t *testing.T, p *peerage) {
 		p.addAll(7, thirdIsLast)

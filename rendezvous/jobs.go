@@ -263,8 +263,9 @@ func news(s replica.Step) bool {
 	}
 }
 
-// failure returns how an attempt began to fail, if it did with this step. Clients get it once for
-// each attempt, even if more ranks fail later: the failure may carry a rank's last output.
+// failure returns the first failure of an attempt if this step has it, and otherwise nil. Clients
+// get the failure once for each attempt, even if more ranks fail later, because it may carry a
+// rank's last output.
 func (j *trackedJob) failure(s replica.Step) *report.Failure {
 	unit, f := 0, report.Failure{Rank: -1, Why: s.Reason}
 	switch ev := s.Event.(type) {

@@ -208,8 +208,8 @@ func largestFilter() report.LogFilter {
 	}
 }
 
-// largestSubmission has rules of so many lines that nothing of them may be lost. largestWorkspace
-// has the longest ID.
+// largestSubmission has the most lines of rules, none of which may be lost. largestWorkspace has
+// the longest ID.
 var largestWorkspace = report.Workspace{ID: strings.Repeat("f", 64), Bytes: math.MaxInt64, Files: math.MaxInt32}
 
 func largestSubmission() replica.Submission {

@@ -12,8 +12,9 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
-// TestLease cuts the network one way, the other and both. The agent must give up its ranks before
-// the coordinator counts them as dead. Its connection must not end before the agent says so.
+// TestLease cuts the network in one direction, in the other, and in both. The agent must give up
+// its ranks before the coordinator counts them as dead. The agent's connection must not end before
+// the agent closes it.
 func TestLease(t *testing.T) {
 	for name, cut := range map[string]func(*cable){
 		"up":   func(c *cable) { c.up.Store(true) },

@@ -45,8 +45,8 @@ type machine struct {
 	wake chan struct{}
 	// changed is closed when the network or the coordinator may be reachable again.
 	changed chan struct{}
-	// fault counts the faults of the machine. sound is since when none of them lasts; it is zero
-	// while one lasts.
+	// fault counts the faults of the machine. sound is when the last of them ended; it is zero
+	// while a fault lasts.
 	fault int
 	sound time.Time
 }

@@ -113,7 +113,7 @@ func (s *sim) pause(m *machine, p *proc) {
 	})
 }
 
-// trouble lasts for a time. Within a limit, the coordinator must have noticed it.
+// trouble lasts for some time. The coordinator must notice it within a limit.
 func (s *sim) trouble(m *machine, p *proc, d, limit time.Duration, begin, end func()) {
 	mended := m.harm(begin)
 	fault := m.faults()

@@ -42,8 +42,7 @@ func used(b *testing.B, who int) time.Duration {
 type reporter struct {
 	pb.UnimplementedRendezvousServer
 	order *pb.ToAgent
-	// agents gets a channel from each agent. On it the agent receives how often to expect the
-	// order.
+	// agents gets a channel from each agent. The channel tells the agent how many orders to expect.
 	agents  chan chan int
 	reports chan struct{}
 }
@@ -85,9 +84,8 @@ func (t *reporter) Join(stream pb.Rendezvous_JoinServer) error {
 	return err
 }
 
-// BenchmarkMessage measures an order and a report, over loopback and mutual TLS. They are alone on
-// their connection, or come with others. The metric is the processor time of one end for one of
-// them.
+// BenchmarkMessage measures an order and a report, over loopback and mutual TLS, alone on their
+// connection or among others. The metric is the processor time of one end for one message.
 func BenchmarkMessage(b *testing.B) {
 	const orders = 1024
 	for _, agents := range []int{1024, 128, 32} {

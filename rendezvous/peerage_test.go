@@ -53,7 +53,7 @@ type process struct {
 	proof [wire.ProofSize]byte
 	end   func()
 	over  chan struct{}
-	// leads says that the process's coordinator continues. results are the results that the
+	// leads says that the process's coordinator still leads. results are the results that the
 	// coordinator decided.
 	mu      sync.Mutex
 	leads   bool
@@ -366,7 +366,7 @@ func (p *peerage) ended(attempts int, all ...*process) {
 	}
 }
 
-// agree checks that all these agents learn of the same successful end.
+// agree checks that all these agents get the same result, a success.
 func (p *peerage) agree(left []*process) {
 	p.t.Helper()
 	for _, a := range left {

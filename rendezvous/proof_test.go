@@ -20,8 +20,9 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
-// TestOnlyAProofIsDeath ends connections of a living agent in every way in which something between
-// may end them. Its ranks stay, and it reconnects. Then the proof is believed at once.
+// TestOnlyAProofIsDeath ends connections of a living agent in every way in which a proxy or
+// firewall may end them. Each time the ranks stay, and the agent reconnects. In the end the proof
+// counts at once.
 func TestOnlyAProofIsDeath(t *testing.T) {
 	for name, end := range map[string]func(*cable){
 		"nothing":             func(c *cable) { c.newest().end(nil) },

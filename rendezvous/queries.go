@@ -158,7 +158,8 @@ func (q *query) questionFor(node string) wire.Question {
 	return question
 }
 
-// lacks notes why a node does not answer. The client reads missing once the query has ended.
+// lacks notes in missing why a node does not answer. The client reads missing once the query has
+// ended.
 func (q *query) lacks(node, why string) {
 	if q.ended {
 		return
@@ -182,9 +183,9 @@ func (qs *queries) nodeAssigned(j *trackedJob, node string) {
 	}
 }
 
-// agentBack asks an agent that is new or back for what it does not deliver. The agent may not have
-// been asked, or may not have received the question. agentBack asks for samples in any case,
-// because the old connection may seem alive.
+// agentBack asks an agent that is new or back for all answers that it does not deliver: the agent
+// may not have received these questions. It asks for samples in any case, because the old
+// connection may seem alive.
 func (qs *queries) agentBack(m *member) {
 	for _, q := range qs.open {
 		p := q.pending[m.name]

@@ -8,10 +8,10 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// A timer of a synctest bubble that fires at once runs on the thread that made it, and all use the
-// bubble's only context of the race detector: on two threads at a time it crashes (Go 1.26,
-// runtime.(*timer).modify). bufconn makes four such timers for each connection, and two for a
-// deadline that is over.
+// If a timer of a synctest bubble fires at once, it runs on the thread that made it. All such
+// timers use the bubble's only context of the race detector, which crashes if two threads use it at
+// a time (Go 1.26, runtime.(*timer).modify). bufconn makes four such timers for each connection,
+// and two for a deadline that is over.
 func init() {
 	runtime.GOMAXPROCS(1)
 	if !suite.All() {

@@ -35,7 +35,7 @@ func TestAgentsWaitForTheNews(t *testing.T) {
 			killed := time.Now()
 			h.lead()
 			most := 2
-			if time.Since(killed) > lease/election.MaxHoldsPerLease { // the vote was split, and the agents have asked the other process meanwhile
+			if time.Since(killed) > lease/election.MaxHoldsPerLease { // the vote was split, and meanwhile the agents have asked the other process
 				most = 4
 			}
 			time.Sleep(lease)
@@ -109,8 +109,8 @@ func TestWhichCallersAreHeld(t *testing.T) {
 	})
 }
 
-// TestACrowd checks that a crowd of agents makes no handshakes while there is no leader, and none
-// at a process that does not lead, except for a few agents.
+// TestACrowd checks that in a crowd only a few agents make handshakes while there is no leader, or
+// at a process that does not lead.
 func TestACrowd(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()

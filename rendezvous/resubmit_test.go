@@ -12,8 +12,8 @@ import (
 // longer with the race detector.
 var submitEvery = lease / 1000
 
-// TestSubmissionsWhileCoordinatorsCome checks that each job is accepted, and only once, while
-// coordinators come and go. They leave in order and are killed in turn.
+// TestSubmissionsWhileCoordinatorsCome checks that each job is accepted exactly once while
+// coordinators come and go. In turn, a coordinator leaves in order, and the next one is killed.
 func TestSubmissionsWhileCoordinatorsCome(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()

@@ -65,7 +65,7 @@ func (r *roster) remove(m *member) {
 	}
 }
 
-// nodeCameIn checks whether all nodes that the only job waits for are here.
+// nodeCameIn checks whether all nodes that the only job waits for have joined.
 func (c *Coordinator) nodeCameIn() {
 	switch n := len(c.members); {
 	case c.allNodesKnown:

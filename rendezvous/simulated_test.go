@@ -125,7 +125,7 @@ func (p *proc) later(limit time.Duration, f func()) {
 	time.AfterFunc(p.upTo(limit), func() { p.post(f) })
 }
 
-// reliable reports whether the agent lives and the coordinator cannot have counted it as lost.
+// reliable reports whether the agent lives and cannot have been counted as lost by the coordinator.
 func (p *proc) reliable() bool {
 	select {
 	case <-p.over:

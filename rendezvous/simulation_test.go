@@ -30,8 +30,8 @@ var (
 	simSeed  = flag.Uint64("world-seed", 0, "simulate just this world, and print what happens in it")
 )
 
-// Times of this code count in leases, and so do the faults here: one in each lease. 10^5 hours are
-// 4,167 leases of a day. With leases of 15 s, and a fault every 15 s, they would be 17 hours.
+// The tested code measures time in leases, and there is one fault in each lease. 10^5 hours are
+// 4,167 leases of a day. With leases of 15 s they would be 17 hours, with a fault every 15 s.
 const (
 	simLease    = 24 * time.Hour
 	simKillTime = 8 * time.Hour
@@ -84,8 +84,8 @@ type sim struct {
 	*dice
 	ctx      context.Context
 	machines []*machine
-	// up says that there is a coordinator, and since when. idle is until when its disk accepts
-	// nothing.
+	// up says that there is a coordinator, and since when. idle is the time until which its disk
+	// accepts nothing.
 	up    atomic.Bool
 	since atomic.Int64
 	idle  atomic.Int64
@@ -133,7 +133,7 @@ func simulate(t *testing.T, seed uint64) *sim {
 		s.run()
 		end()
 		s.shut()
-		time.Sleep(2 * simLease) // everything that still waits finds that the world is over
+		time.Sleep(2 * simLease) // all that still waits then finds that the world is over
 		if *simSeed != 0 {
 			t.Log(strings.Join(s.history, "\n"))
 		}

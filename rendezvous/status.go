@@ -83,8 +83,8 @@ func (c *Coordinator) statusSnapshot(q report.Query) (statusSnapshot, error) {
 	return s, nil
 }
 
-// charges says what the time of a cluster's nodes went into until now, and what each job was charged
-// for.
+// charges returns how the time of a cluster's nodes was spent until now, and the charges of each
+// job.
 func (c *Coordinator) charges() (counted time.Time, all []report.Charge, byJob map[string][]report.Charge) {
 	if c.state.OnlyJob() != nil {
 		return counted, nil, nil

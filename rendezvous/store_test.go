@@ -18,8 +18,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/entry"
 )
 
-// TestTornLogs loses or garbles the last bytes of a log. The entries before them count, and so do
-// the agents' reports.
+// TestTornLogs loses or garbles the last bytes of a log. The entries before these bytes still
+// count, and so do the agents' reports.
 func TestTornLogs(t *testing.T) {
 	for name, c := range map[string]struct {
 		forge func([]byte) []byte
@@ -71,8 +71,8 @@ func isReport(e replica.Entry, ev job.Event) bool {
 	return ok && reflect.TypeOf(h.Event) == reflect.TypeOf(ev)
 }
 
-// TestAstray has a log that lost a whole attempt, so that ranks live that the new coordinator does
-// not know.
+// TestAstray has a log that lost a whole attempt. The new coordinator does not know the ranks of
+// that attempt, which live.
 func TestAstray(t *testing.T) {
 	for name, forgotten := range map[string]func(replica.Entry) bool{
 		"the attempt before runs":   func(e replica.Entry) bool { return isReport(e, job.Exited{}) },

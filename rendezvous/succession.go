@@ -187,7 +187,7 @@ func (s *succession) takeOver() {
 	s.invite()
 }
 
-// replaceMissing replaces voters whose agents have not returned in time.
+// replaceMissing makes other nodes vote instead of nodes whose agents have not returned in time.
 func (s *succession) replaceMissing() {
 	for _, name := range s.voters.Names() {
 		if s.c.members[name] == nil {
@@ -234,8 +234,8 @@ func (s *succession) awaitDepartures(limit time.Duration) (stays bool) {
 	}
 }
 
-// departures are the agents that are about to leave. next is closed when one has left; it is nil if
-// there is none. stays says that other agents stay.
+// departures are the agents that are about to leave. next is closed when one of them has left; it
+// is nil if no agent is about to leave. stays says that other agents stay.
 type departures struct {
 	next  <-chan struct{}
 	stays bool

@@ -33,8 +33,8 @@ func TestTheCoordinatorsNodeDies(t *testing.T) {
 	})
 }
 
-// TestTheCoordinatorsNodeLeaves in order. Another node coordinates at once, and waits for no node
-// that has left. The other nodes follow it.
+// TestTheCoordinatorsNodeLeaves: the node leaves in order. Another node coordinates at once, and
+// waits for no node that has left. The other nodes follow it.
 func TestTheCoordinatorsNodeLeaves(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		q := p.addAll(5, forever)
@@ -62,7 +62,8 @@ func TestTheCoordinatorsNodeLeaves(t *testing.T) {
 	})
 }
 
-// TestMostVotersLeave in order, at the same time. The remaining voters are then a majority.
+// TestMostVotersLeave: most voters leave in order, at the same time. The remaining voters are then
+// a majority.
 func TestMostVotersLeave(t *testing.T) {
 	together(t, 2, func(t *testing.T, p *peerage) {
 		q := p.addAll(5, secondIsLast)
@@ -81,8 +82,8 @@ func TestMostVotersLeave(t *testing.T) {
 	})
 }
 
-// TestALostNodeWakesUp wakes a lost node after its coordinator, or another one, was replaced. Other
-// ranks have replaced the node's ranks.
+// TestALostNodeWakesUp wakes a lost node after its coordinator, or a later one, was replaced. Ranks
+// on another node have replaced the lost node's ranks.
 func TestALostNodeWakesUp(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		q := p.addAll(6, forever)
@@ -202,8 +203,8 @@ func TestALeaderWithoutRanks(t *testing.T) {
 	})
 }
 
-// TestCoordinatorsDieOneAfterAnother until too few are left. Each successor knows its predecessor's
-// decisions.
+// TestCoordinatorsDieOneAfterAnother: coordinators die until too few nodes are left. Each successor
+// knows its predecessor's decisions.
 func TestCoordinatorsDieOneAfterAnother(t *testing.T) {
 	together(t, 2, func(t *testing.T, p *peerage) {
 		q := p.addAll(6, forever)
@@ -296,8 +297,8 @@ func TestNodesLeaveAtAnyTime(t *testing.T) {
 	}
 }
 
-// TestAFirewallIsMended while the job runs. The nodes behind it are probed again, and then keep the
-// log too.
+// TestAFirewallIsMended: a firewall is opened while the job runs. The nodes behind it are probed
+// again, and then keep the log too.
 func TestAFirewallIsMended(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		for _, name := range []string{"n2", "n3", "n4", "n5"} {

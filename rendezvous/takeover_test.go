@@ -215,8 +215,8 @@ func TestAShorterLease(t *testing.T) {
 	})
 }
 
-// TestFreshAgentUnderAnAwaitedName checks that a fresh agent with this name waits until no rank of
-// the earlier agent can live.
+// TestFreshAgentUnderAnAwaitedName checks that a fresh agent with the name of an absent agent waits
+// until no rank of the absent agent can live.
 func TestFreshAgentUnderAnAwaitedName(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -265,7 +265,7 @@ func TestOrphansOfATakeoverEnd(t *testing.T) {
 }
 
 // TestTakeoverTooLate takes over when all leases are over. The agents have ended their ranks and
-// are fresh.
+// join as new agents.
 func TestTakeoverTooLate(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)

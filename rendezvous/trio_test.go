@@ -20,7 +20,7 @@ type trio struct {
 	logs   []*quorum.Log
 	disks  []*memoryDisk
 	// lead is the voter that leads. cut is the voter that is cut off from the others; -1 for none.
-	// meanwhile happens to a coordinator that does not know yet that it is cut off.
+	// meanwhile is called while a coordinator does not know yet that it is cut off.
 	lead, cut int
 	meanwhile func()
 }

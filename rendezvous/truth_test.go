@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// rankOf names a rank of a job. exitOf names the end of one of its attempts, as in journals.
+// rankOf names a rank of a job. exitOf names the rank's exit in one attempt, as in journals.
 type (
 	rankOf struct {
 		job  string
@@ -41,7 +41,7 @@ type exitReport struct {
 	said int
 }
 
-// truth knows what lives where, and compares that with what the coordinator says.
+// truth knows which ranks live where, and compares that with the coordinator's decisions.
 type truth struct {
 	t     *testing.T
 	seed  uint64
@@ -241,8 +241,8 @@ func (w *truth) complete(s replica.Submission, events []job.Event) {
 	}
 }
 
-// once checks that each exit reached the job as often as an agent reported it. A coordinator that
-// took over gets unacknowledged reports again.
+// once checks that each exit reached the job at most as often as an agent reported it. A
+// coordinator that took over gets unacknowledged reports again.
 func (w *truth) once(id string, events []job.Event, takeovers int) {
 	heard := map[exitOf]int{}
 	for _, ev := range events {

@@ -206,7 +206,7 @@ func (c *chamber) atEase() {
 	}
 }
 
-// succeeded makes another voter lead, and checks that it has the first one's entries.
+// succeeded makes another voter lead, and checks that this voter has the entries of the first.
 func (c *chamber) succeeded(want quorum.Past) {
 	c.t.Helper()
 	c.candidates[0].Close()
@@ -224,8 +224,8 @@ func (c *chamber) succeeded(want quorum.Past) {
 	}
 }
 
-// TestALongSnapshotOnASlowNetwork takes longer than an election and a lease. The leader leads all
-// the time, and confirms that as fast as without the snapshot.
+// TestALongSnapshotOnASlowNetwork sends a snapshot for longer than an election and a lease take.
+// The leader leads all the time, and confirms that as fast as without the snapshot.
 func TestALongSnapshotOnASlowNetwork(t *testing.T) {
 	confer(t, func(t *testing.T, c *chamber) {
 		term := c.first()

@@ -64,8 +64,8 @@ func (c *Coordinator) tell(j *trackedJob, u wire.Update) {
 	})
 }
 
-// unwatch forgets a client. If the client is an owner that has died, or stays away for a lease, its
-// job ends.
+// unwatch forgets a client. The job ends if the client is an owner that has died, or that stays
+// away for a lease.
 func (c *Coordinator) unwatch(w *watcher, died bool) {
 	j := w.job
 	delete(j.watchers, w)

@@ -270,7 +270,7 @@ func (c *cableConn) Read(b []byte) (int, error) {
 	}
 }
 
-// end sends some last bytes. Then it ends the connection for the other end.
+// end sends some last bytes, and then ends the connection for the other end.
 func (c *cableConn) end(words []byte) {
 	c.Conn.SetDeadline(time.Time{}) // this end may be closed
 	c.Conn.Write(words)

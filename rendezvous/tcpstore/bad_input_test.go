@@ -48,7 +48,7 @@ func disconnected(t *testing.T, conn net.Conn) {
 }
 
 // TestStrangers sends invalid requests. Each sender is disconnected, with one warning that names
-// the sender. Two other clients notice nothing: one waits meanwhile, and one counts.
+// the sender. Two other clients, one that waits and one that counts, notice nothing.
 func TestStrangers(t *testing.T) {
 	warned := make(complaints, 64)
 	s := serveHere(t, warned.options())
@@ -166,7 +166,8 @@ func allocated(f func()) int {
 	return int(after.TotalAlloc - before.TotalAlloc)
 }
 
-// TestCopies bounds, by the memory taken, how often long requests and their replies are copied.
+// TestCopies checks, by the memory that is taken, how often long requests and their replies are
+// copied.
 func TestCopies(t *testing.T) {
 	s := serveHere(t, Options{})
 	conn, other := bare(t, s), bare(t, s)

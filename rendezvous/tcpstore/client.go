@@ -22,8 +22,8 @@ import (
 // that waits in several goroutines needs a client for each.
 //
 // A call lasts as long as its context and the client's timeout allow. If a call ends early while it
-// waits for keys, the wait is cancelled, the error wraps the context's error, and the client
-// remains usable. Any other failure breaks the client.
+// waits for keys, the wait is cancelled, and the client remains usable; the error wraps the
+// context's error. Any other failure breaks the client.
 type Client struct {
 	conn    net.Conn
 	replies *bufio.Reader

@@ -110,7 +110,7 @@ func (c *Client) Wait(ctx context.Context, keys ...string) error {
 	return c.wait(ctx, keys, func() error { return nil })
 }
 
-// wait calls then once all keys exist. No other call of this client comes between.
+// wait calls the function then once all keys exist. No other call of this client comes in between.
 func (c *Client) wait(ctx context.Context, keys []string, then func() error) error {
 	return c.call(ctx, ask(protocol.OpWait).keys(keys), func(ctx context.Context) error {
 		if err := c.released(ctx, "timed out waiting for "+some(keys)); err != nil {

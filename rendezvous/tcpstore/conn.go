@@ -83,7 +83,7 @@ func (c *conn) proceed(data []byte, own bool) error {
 	return c.hold(data[at:], own, at > 0)
 }
 
-// hold keeps the rest of the data. anew says that a request before it was answered.
+// hold keeps the rest of the data. anew says that a request before the rest was answered.
 func (c *conn) hold(rest []byte, own, anew bool) error {
 	c.request.Hold(rest, own, anew)
 	if anew && len(c.reply.unsent) == 0 {
@@ -184,8 +184,9 @@ func (c *conn) next(b []byte) (n int, err error) {
 	}
 }
 
-// endWait ends the wait of a client that sends a request. In torch 1.13 this is the only way to
-// give up. If a client cancels a wait that is already over, it does not get the value.
+// endWait ends the wait of a client that sends another request. In torch 1.13 this is the only way
+// to give up a wait. If a client cancels a wait that is already over, the client does not get the
+// value.
 func (c *conn) endWait(op byte) {
 	w := c.wait
 	if w == nil {

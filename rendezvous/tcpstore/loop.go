@@ -192,7 +192,8 @@ func (l *loop) makeRoom() {
 	}
 }
 
-// full returns why there would be too many connections with more further ones.
+// full returns why there would be too many connections if the number of further ones, more, were
+// added; nil if there is room.
 func (l *loop) full(more int) error {
 	most := 0
 	if l.options.MaxClients != nil {
@@ -213,7 +214,7 @@ func (l *loop) full(more int) error {
 // isGone reports whether a client was dropped.
 func (l *loop) isGone(c *conn) bool { return l.conns[c.fd] != c }
 
-// errClosed is the reason for the end of a client without a warning.
+// errClosed is the reason for a disconnection that causes no warning.
 var errClosed = errors.New("it went away")
 
 // drop disconnects a client for a reason. If the reason is nil, it keeps the client.

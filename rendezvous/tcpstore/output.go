@@ -88,7 +88,7 @@ func (u *unread) add(parts [][]byte, memory int) {
 	u.unsent, u.lag = append(u.unsent, parts...), u.lag+memory+perPart*len(parts)
 }
 
-// begin starts with the parts that could not be sent to a client at once.
+// begin starts the output with the parts that could not be sent to a client at once.
 func (u *unread) begin(rest [][]byte, memory int) {
 	u.unsent, u.lag = rest, memory+perPart*cap(rest)
 }

@@ -73,8 +73,8 @@ func (u *uplink) number() uint32 {
 	return u.numbered
 }
 
-// echo answers with what the proxy itself knows, but not before the store has executed the client's
-// earlier requests.
+// echo answers from the proxy's own knowledge, once the store has executed the client's earlier
+// requests.
 func (u *uplink) echo(c *conn, reply []byte) error {
 	if !c.upstream.dirty {
 		u.loop.out.bytes(reply...)

@@ -210,8 +210,8 @@ func TestTheEndOfTheStore(t *testing.T) {
 	}
 }
 
-// TestNoStoreToStandFor starts a proxy of an address without a server, or with a server of another
-// kind.
+// TestNoStoreToStandFor starts a proxy for an address at which no server listens, or a server of
+// another kind.
 func TestNoStoreToStandFor(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	ok(t, err)

@@ -12,7 +12,7 @@ import (
 // for the same keys.
 //
 // A client that joins a wait must not count keys that existed only before it asked. So it joins
-// only after a reply of the store, later than its request, that no key was removed since the wait
+// once the store, after the client's request, has replied that no key was removed since the wait
 // began. All keys that the wait has seen then still exist.
 type storeWait struct {
 	number  uint32

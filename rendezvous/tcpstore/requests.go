@@ -173,8 +173,8 @@ func (c *conn) released(w *waiter) error {
 	return c.deliver([][]byte{{protocol.StopWaiting}}, 0)
 }
 
-// cancelWait answers whether or not there was a wait, because the end of the wait may have crossed
-// the request.
+// cancelWait answers even if there is no wait, because the wait may have ended while the request
+// was on its way.
 func cancelWait(c *conn, _ protocol.Args) error {
 	c.loop.out.bytes(protocol.WaitCanceled)
 	return nil

@@ -57,7 +57,7 @@ func newTable(limit int64) *table {
 	}
 }
 
-// put stores a frame without ending waits.
+// put stores a frame, and ends no waits.
 func (t *table) put(key string, f protocol.Frame) error {
 	e := t.values[key]
 	if e == nil {
@@ -119,7 +119,7 @@ func (t *table) compareSet(key string, expected, desired protocol.Frame) (protoc
 	return desired, released, err
 }
 
-// count adds to a counter without ending waits. The counter is kept as decimal digits. A new key
+// count adds to a counter, and ends no waits. The counter is kept as decimal digits. A new key
 // counts from 0.
 func (t *table) count(key string, delta int64) (int64, error) {
 	n := delta

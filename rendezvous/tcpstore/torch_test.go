@@ -77,12 +77,13 @@ func torches(t testing.TB) (found []torch) {
 	return found
 }
 
-// enter runs a command in another root. Its /proc ends with the command. Torch asks for the name of
-// each client, which the root does not know. Without name servers that fails at once.
+// enter runs a command in another root. Its /proc ends with the command. Torch looks up the name of
+// each client, which the root does not know. Without name servers the look-up fails at once.
 const enter = `mount -t proc proc "$0/proc" && mount --bind /dev/null "$0/etc/resolv.conf" &&
 	exec chroot "$0" /usr/bin/env -i "$@"`
 
-// nameless runs a command of this root without name servers, for the same reason.
+// nameless runs a command of this root without name servers, because torch looks up the names of
+// its clients.
 const nameless = `mount --bind /dev/null /etc/resolv.conf && exec /usr/bin/env -i "$0" "$@"`
 
 // python runs a script with only the environment that the script needs. Its children end with the

@@ -62,8 +62,8 @@ func (w *world) check() bool {
 	return true
 }
 
-// search tries orders. done counts, for each client, the acts that are in order. part has the keys
-// of a wait that existed.
+// search tries orders. done counts, for each client, the acts that have their place in the order.
+// part has the keys of a wait that existed.
 type search struct {
 	acts [][]*act
 	seen map[string]bool

@@ -51,8 +51,8 @@ type world struct {
 	window  []*act
 }
 
-// A world is of one of two kinds: it has everything, or it has keys that come and go while clients
-// wait.
+// There are two kinds of worlds: worlds with all requests, and worlds with keys that come and go
+// while clients wait.
 var kinds = [][]byte{
 	{
 		protocol.OpSet, protocol.OpSet, protocol.OpSet, protocol.OpGet, protocol.OpGet, protocol.OpGet, protocol.OpGet, protocol.OpGet, protocol.OpMultiGet, protocol.OpMultiGet, protocol.OpMultiGet, protocol.OpAdd, protocol.OpCompareSet, protocol.OpAppend, protocol.OpDeleteKey,
@@ -99,7 +99,7 @@ func makeWorld(t *testing.T, seed uint64, log func(string, ...any)) bool {
 	return !t.Failed()
 }
 
-// desert disconnects all clients. The store must keep nothing of them.
+// desert disconnects all clients. The store must then keep nothing of theirs.
 func (w *world) desert() {
 	for _, c := range w.clients {
 		unix.Close(c.fd)

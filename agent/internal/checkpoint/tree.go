@@ -144,7 +144,7 @@ func (t *tree) any(match func(file) bool) (file, bool) {
 	return t.files[i], true
 }
 
-// readAt reads a part of a file, as far as the file has it.
+// readAt reads a part of a file. If the file ends within that part, readAt returns less.
 func (t *tree) readAt(f file, from, length int64) []byte {
 	from = max(0, from)
 	length = min(length, f.size-from)

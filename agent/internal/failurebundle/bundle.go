@@ -52,8 +52,8 @@ type Rank struct {
 	PIDs []int
 	// Logs are the names of the rank's log files in the directory of the job.
 	Logs []string
-	// Rights are the rights of the rank's user. Only with these rights are files read that the rank
-	// names, and debuggers run.
+	// Rights are the rights of the rank's user. Files that the rank names are read, and debuggers
+	// are run, with these rights alone.
 	Rights *safefile.Rights
 }
 

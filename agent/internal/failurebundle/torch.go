@@ -49,7 +49,7 @@ func flightRecorder(r Rank) func(context.Context) ([]byte, error) {
 	}
 }
 
-// readDump reads a file that a rank has named, whatever the file is and however long.
+// readDump reads a file that a rank has named. The file may be of any kind and length.
 func readDump(name string) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

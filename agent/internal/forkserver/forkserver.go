@@ -1,7 +1,7 @@
 // Package forkserver starts Python programs as forks of a process that has imported their modules.
 //
 // It does for whole programs what the forkserver of Python's multiprocessing does for functions. To
-// itself and to others, a forked process is the process that `python script.py` would have been.
+// itself and to others, a forked process looks like the process of `python script.py`.
 // docs/preload.md says what all forks of one server nevertheless share, and what a server refuses.
 //
 // A [Server] is a proc.Forker. Its forks are children of the process that started the server

@@ -166,7 +166,7 @@ func (w *world) lie(python, pid, then string) *Server {
 func TestAServerThatLies(t *testing.T) {
 	w := newWorld(t)
 	shim := pythons(t)[0]
-	python, err := exec.Command(shim, "-c", "import sys; print(sys.executable, end='')").Output() // which starts in a tenth of the time
+	python, err := exec.Command(shim, "-c", "import sys; print(sys.executable, end='')").Output() // sys.executable starts in a tenth of the time of a shim
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,5 @@
-// Package heldgpus waits until GPUs are free that other processes held when this node was surveyed.
+// Package heldgpus watches the GPUs that other processes held when this node was surveyed, until
+// they are free.
 package heldgpus
 
 import (

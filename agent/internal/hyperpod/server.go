@@ -504,7 +504,8 @@ func (p *place) send(m said, complain func(string, error)) {
 // rank is overdue any more.
 func (s *Server) Due() <-chan struct{} { return s.due }
 
-// Waits returns what the ranks do that do not wait for another rank, in the order of the ranks.
+// Waits returns what each rank does, in the order of the ranks. It omits ranks that wait for
+// another rank.
 func (s *Server) Waits() (waits []ranksocket.Wait) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

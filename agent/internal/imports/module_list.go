@@ -13,9 +13,9 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// moduleList is a file that lists the modules which a command loaded in its last run, one a line. A
-// second file lists packages that a fork server must not import. There is one pair for each
-// program, interpreter, directory and set of variables by which Python finds modules.
+// moduleList is a file that lists the modules of a command's last run, one a line. A second file
+// lists packages that a fork server must not import. There is one pair for each program,
+// interpreter, directory and set of variables by which Python finds modules.
 type moduleList struct{ path, except string }
 
 // pathVariables lead Python to its modules.

@@ -42,7 +42,7 @@ type Host struct {
 
 // Wants is what a job wants from its stores.
 type Wants struct {
-	// Rank0 has rank 0 serve the store; otherwise the master's node does.
+	// Rank0 makes rank 0 serve the store; otherwise the master's node serves it.
 	Rank0 bool
 	// Proxy gives each other node a proxy of the store.
 	Proxy bool

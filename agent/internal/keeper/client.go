@@ -214,9 +214,9 @@ const hungLimit = time.Second
 // Renew sets the time, by [proc.BootTime], at which the ranks die unless Renew is called again.
 func (k *Keeper) Renew(end time.Duration) { k.say(message{Do: doRenew, At: end}) }
 
-// Dial has the keeper hold each connection that dial makes, until the connection is closed here. So
-// the peer does not notice when this process dies. Once the keeper and the ranks are dead, the
-// connection ends with the Proof.
+// Dial makes the keeper hold each connection that the function dial makes, until the connection is
+// closed here. So the peer does not notice when this process dies. Once the keeper and the ranks
+// are dead, the connection ends with the Proof.
 func (k *Keeper) Dial(dial func(context.Context) (net.Conn, error)) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		conn, err := dial(ctx)

@@ -257,9 +257,9 @@ func child(t *testing.T, of int, name string) int {
 	return 0
 }
 
-// TestConnections checks when the other end of a connection sees its end. It is not when the agent
-// dies, nor when another agent comes, but when that agent has joined. A connection that is closed
-// ends at once.
+// TestConnections checks when the other end of a connection sees its end: when another agent has
+// joined, and not when the agent dies or another agent comes. A connection that is closed ends at
+// once.
 func TestConnections(t *testing.T) {
 	dir := t.TempDir()
 	l := listen(t)
@@ -352,7 +352,7 @@ func TestOpenIsRefused(t *testing.T) {
 	}
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	must(t, unix.Mkfifo(fifo, 0o600))
-	if _, err := lockDir(fifo); !errors.Is(err, unix.ENOTDIR) { // which Open calls once it has found a directory
+	if _, err := lockDir(fifo); !errors.Is(err, unix.ENOTDIR) { // Open calls Warn once it has found a directory
 		t.Errorf("a FIFO that came in its place: %v", err)
 	}
 }

@@ -57,7 +57,7 @@ func (s *Server) Err() error {
 	return s.broken
 }
 
-// Close has the keeper forget the server.
+// Close makes the keeper forget the server.
 func (s *Server) Close() { s.keeper.say(message{Do: doUnserve, Server: s.id}) }
 
 func (s *Server) heard(m message) {

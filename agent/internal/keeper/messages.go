@@ -42,7 +42,7 @@ const (
 const (
 	doReady   = "ready"   // the last message of the keeper's welcome to an agent
 	doJoined  = "joined"  // Data is the agent's membership; connections of earlier agents may end. No answer. From the keeper, it has the keeper's PID
-	doProof   = "proof"   // the keeper sends it: held connections end with Data
+	doProof   = "proof"   // from the keeper: held connections end with Data
 	doPut     = "put"     // keep Data about Job. No answer
 	doFile    = "file"    // keep a duplicate of a file until Job is over. No answer
 	doDrop    = "drop"    // Job is over. No answer

@@ -257,7 +257,7 @@ func (k *keeper) end(why error) {
 	k.over = true
 }
 
-// hold has the guardian hold the connections that must not end before the ranks are dead.
+// hold makes the guardian hold the connections that must not end before the ranks are dead.
 func (k *keeper) hold() {
 	var files []*os.File
 	for _, c := range k.conns {

@@ -158,7 +158,7 @@ func (sc *Scope) end(m message) error {
 	return err
 }
 
-// Forget has the keeper forget a scope that is closed.
+// Forget makes the keeper forget a scope that is closed.
 func (sc *Scope) Forget() {
 	sc.keeper.say(message{Do: doForget, ID: sc.id})
 	sc.keeper.mu.Lock()

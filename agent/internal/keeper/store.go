@@ -23,13 +23,13 @@ type Store struct {
 	changes chan struct{}
 }
 
-// Serve has the keeper serve an empty store at l for a job that has none. The caller closes l.
+// Serve makes the keeper serve an empty store at l for a job that has none. The caller closes l.
 // Peers, as own sees them, may use the store, see [tcpstore.NewPeers].
 func (k *Keeper) Serve(id string, l *net.TCPListener, peers []netip.Addr, own netip.Addr, data []byte) (*Store, error) {
 	return k.serve(l, message{Do: doStore, Job: id, Data: data, Peers: peers, Own: own})
 }
 
-// Proxy has the keeper serve a proxy of the store at root, as Serve does. The proxy ends with the
+// Proxy makes the keeper serve a proxy of the store at root, as Serve does. The proxy ends with the
 // store.
 func (k *Keeper) Proxy(id string, l *net.TCPListener, root netip.AddrPort, peers []netip.Addr, own netip.Addr, data []byte) (*Store, error) {
 	return k.serve(l, message{Do: doProxy, Job: id, Data: data, Peers: peers, Own: own, Root: root})

@@ -149,7 +149,7 @@ func TestHeldRequests(t *testing.T) {
 	}
 }
 
-// TestBadRequests checks that bad requests are refused, and no others.
+// TestBadRequests checks that bad requests are refused, and only these.
 func TestBadRequests(t *testing.T) {
 	c := newCoordinator(t, 1, 1)
 	call := client(t, c.servers[0])

@@ -120,7 +120,7 @@ type pair struct {
 	ours  *lighthouse.State
 	calls []*call
 	last  int64
-	// slow is how often the pair asks before it believes that torchft's lighthouse has received a
+	// slow is how often the pair asks until it assumes that torchft's lighthouse has received a
 	// request. That lighthouse may take two requests in either order.
 	slow int
 }

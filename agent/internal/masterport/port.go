@@ -40,8 +40,8 @@ func Listen(host string, port int) (net.Listener, error) {
 const beside = 2
 
 // Free takes a free port of a range. If possible, it takes a port beside which nothing listens.
-// Then neither this job nor another job on this machine finds a port taken that its program expects
-// to be free.
+// Otherwise this job, or another job on this machine, could find a port in use that its program
+// expects to be free.
 func Free(ctx context.Context, r ports.Range, host string) (net.Listener, error) {
 	for range 8 {
 		l, err := r.Listen(ctx, host)

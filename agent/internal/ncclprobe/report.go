@@ -109,7 +109,7 @@ func client(p dl.Process, why string) job.Client {
 	return job.Client{Addr: addr.Unmap(), PID: p.PID, Key: why}
 }
 
-// Summary counts the processes of a job that respond, and names those that are behind.
+// Summary counts the processes of a job that respond, and names the processes that are behind.
 func Summary(ctx context.Context, addrs []string) report.RAS {
 	said, err := ask(ctx, addrs)
 	if err != nil {

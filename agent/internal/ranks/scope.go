@@ -59,7 +59,7 @@ func Dismiss(s Scope) {
 	}
 }
 
-// Forget has the keeper, if any, forget a scope in which nothing lives.
+// Forget makes the keeper, if any, forget a scope in which nothing lives.
 func Forget(s Scope) {
 	if kept, ok := s.(*keeper.Scope); ok {
 		kept.Forget()

@@ -1,5 +1,5 @@
-// Package ranksocket has sockets on which ranks talk to their agent, and describes what the ranks
-// say that they do.
+// Package ranksocket has the sockets on which ranks talk to their agent, and describes the activity
+// that ranks report there.
 package ranksocket
 
 import (

@@ -208,8 +208,8 @@ func (s *Sampler) Hurry() (done func()) {
 }
 
 // Stream returns a function that returns the next samples of a job, or of all jobs if job is "".
-// The function first returns the past samples that the filter asks for. Then it returns new samples
-// as often as the filter says, or else [io.EOF]. The caller must call done.
+// The function first returns the past samples that the filter asks for. After these it returns new
+// samples at the filter's interval or, without an interval, [io.EOF]. The caller must call done.
 func (s *Sampler) Stream(job string, filter wire.SampleFilter) (next func(context.Context) (wire.Answer, error), done func()) {
 	fresh, done := s.wait()
 	after, last := time.Now().Add(-filter.Since), time.Time{}

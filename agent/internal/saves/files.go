@@ -81,8 +81,8 @@ func isShared(dir string) bool {
 	return unix.Statfs(dir, &st) == nil && shared[int64(st.Type)] //nolint:unconvert // it is 32 bits wide elsewhere
 }
 
-// syncFS writes the file system of a directory to its disks. Few programs do so for their files,
-// and none for the directory.
+// syncFS writes the file system of a directory to its disks. Few programs sync their files, and no
+// program syncs the directory.
 func syncFS(dir string) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -102,8 +102,8 @@ type answer struct {
 	// name is its newest checkpoint.
 	looked bool
 	at     time.Time
-	// shared says that all nodes see the files. asked says that the disk was asked nothing else. In
-	// that case the first nodes prove the checkpoint.
+	// shared says that all nodes see the files; the first nodes of the job then prove the
+	// checkpoint. asked says that the question was only this one.
 	shared, asked bool
 	finding       checkpoint.Finding
 }

@@ -2,7 +2,7 @@ package saves
 
 import "time"
 
-// hurry says that the ranks will be stopped, and when at the latest.
+// hurry says that the ranks will be stopped, and by when.
 type hurry struct {
 	until time.Time
 	// seen is called once the checkpoints in flight are reported, or at the time of limit. looked

@@ -27,8 +27,8 @@ const (
 	settledShared = 10 * time.Second
 )
 
-// Leftovers are the newest checkpoints that a start of a job finds. A partial one makes a program
-// fail that loads the newest checkpoint.
+// Leftovers are the newest checkpoints that a start of a job finds. A program that loads the newest
+// checkpoint fails if that checkpoint is partial.
 type Leftovers struct {
 	// Base has the node, the unit and the attempt for each report.
 	Base job.Saved
@@ -184,7 +184,7 @@ func (l Leftovers) setAside(ctx context.Context, dir string, found leftover) err
 }
 
 // rename gives a checkpoint its new name. It fails if that name is taken, or if the checkpoint's
-// own name is a link. If ctx has ended, ranks may run.
+// own name is a link. It also fails if ctx has ended, because ranks may then run.
 func rename(ctx context.Context, dir, name string) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -69,7 +69,7 @@ func TestLeftovers(t *testing.T) {
 		several         bool
 		state           job.SaveState
 		why             string
-		// left are the names in the directory when the check sets aside.
+		// left are the names in the directory after a check that sets aside.
 		left []string
 	}{
 		{"partial", nothing, nothing, false, job.SaveSetAside, "trainer_state.json is missing", []string{"checkpoint-100", "checkpoint-200.partial"}},

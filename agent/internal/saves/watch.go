@@ -24,8 +24,8 @@ const (
 	// finishes an asynchronous checkpoint at a later step.
 	patience = 10 * time.Minute
 	// lastLimit bounds the look at checkpoints after the ranks have ended. answerLimit bounds each
-	// answer of the disk then. A restart waits for both. If the ranks were to be stopped, only the
-	// deadline counts.
+	// answer of the disk during that look. A restart waits for both. If the ranks were to be
+	// stopped, only the deadline counts.
 	lastLimit   = 5 * time.Second
 	answerLimit = 2 * time.Second
 	// lookEvery is how often the caller looks at the processes, unless the watch is in a hurry. All

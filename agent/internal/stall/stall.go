@@ -164,7 +164,7 @@ func someStill(live []*movement) bool {
 	return slices.ContainsFunc(live, still) && !slices.ContainsFunc(live, loud)
 }
 
-// allStill reports whether no rank has moved for n looks.
+// allStill reports whether all ranks have stood still for n looks.
 func allStill(live []*movement, n int) bool {
 	return !slices.ContainsFunc(live, func(m *movement) bool { return m.still < n })
 }

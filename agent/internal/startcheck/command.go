@@ -31,8 +31,8 @@ type CommandOptions struct {
 }
 
 // Command is a check that looks for a job's command and working directory. If they are on a file
-// system that does not answer, the check keeps running. Then only a wait for the check can be
-// ended.
+// system that does not answer, the check keeps running. A wait for the check can then be ended; the
+// check itself cannot.
 type Command struct {
 	o CommandOptions
 	// at is the path that the check looks at.

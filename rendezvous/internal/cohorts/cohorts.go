@@ -48,13 +48,13 @@ type Cohorts struct {
 	job   Job
 	post  func(func())
 	state *lighthouse.State
-	// from is the node and start of each group's replicas, by group.
+	// from has the node and the start of each group's replicas, by group.
 	from map[int]replicaOf
 	// timer fires when a cohort may have become possible with time. It is nil while no replica
 	// asks.
 	timer *time.Timer
-	// why says why there is no cohort, and since is when that began. told is what people know about
-	// it.
+	// why says why there is no cohort, and since is when that began. told is the reason that people
+	// have been told.
 	why   string
 	since time.Time
 	told  string

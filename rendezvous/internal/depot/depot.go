@@ -24,9 +24,9 @@ import (
 const (
 	// perSource is how many nodes get a workspace from one source at a time.
 	perSource = 2
-	// enough is with how many other sources the coordinator leaves the sending to them. It still
-	// serves nodes that have failed at maxFailures sources, because these may not reach other nodes
-	// at all.
+	// If there are enough other sources, the coordinator leaves the sending to them. It still
+	// serves a node that has failed at maxFailures sources, because that node may not reach any
+	// other node.
 	enough      = 2
 	maxFailures = 2
 	// absentLimit bounds the wait for any source of a workspace. After a change of coordinators,
@@ -62,8 +62,8 @@ type item struct {
 	loading sync.Mutex
 	archive *workspace.Archive
 
-	// own is this process as a source; nil without the archive. free has one entry for each node
-	// that another source could serve now. others counts these sources.
+	// own is this process as a source; nil without the archive. free has, for each other source,
+	// one entry for each node that the source could serve now. others counts the other sources.
 	own    *Source
 	free   []*Source
 	others int

@@ -41,7 +41,8 @@ func kept(t testing.TB) (*Depot, string) {
 }
 
 // spread sends a workspace to many nodes at once. Each transfer takes a second. It returns how long
-// that takes and how much this process has sent. fails says which fetch from another node fails.
+// that takes and how many bytes this process has sent. fails says which fetch from another node
+// fails.
 func spread(t *testing.T, nodes int, fails func() bool) (took time.Duration, sent int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -23,8 +23,8 @@ import (
 type Config struct {
 	Node, Addr string
 	// Peers are the addresses of a cluster's coordinators, including Addr, in the same order for
-	// each. A job has none. Facts are what must be the same for all coordinators. File keeps this
-	// coordinator's log.
+	// each. A job has none. Facts are options that must be the same for all coordinators. File
+	// keeps this coordinator's log.
 	Peers []string
 	Facts map[string]string
 	File  *log.File

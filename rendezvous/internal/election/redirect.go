@@ -55,9 +55,9 @@ func (p *Participant) Agent(h *pb.Hello) Caller {
 }
 
 // AwaitCoordinator returns nil once the coordinator is in this process, or an error with other
-// places where it may be. It waits while no leader is known, or while only the leader is known that
-// the caller has just lost. If that leader still leads, the caller gets its address once this
-// process is in contact with it again.
+// places where the coordinator may be. It waits while this process knows no leader except, perhaps,
+// the one that the caller has just lost. If that leader still leads, the caller gets its address
+// once this process is in contact with it again.
 func (p *Participant) AwaitCoordinator(ctx context.Context, caller Caller) error {
 	p.asking.Add(1)
 	defer p.asking.Add(-1)
@@ -95,9 +95,9 @@ var ErrElsewhere = errors.New("the coordinator is elsewhere")
 const maxHandshakeHold = 25 * time.Second
 
 // HoldHandshake is a [server.HoldFunc]. It admits a few callers, so that they learn where the
-// coordinator is. If there are many callers, the others wait before their handshakes. Then each
-// caller costs one handshake if this process becomes the coordinator, and none otherwise. A caller
-// that is disconnected tries the next address of its list.
+// coordinator is. If there are many callers, the others wait before their handshakes. Each of these
+// costs one handshake if this process becomes the coordinator, and none otherwise. A caller that is
+// disconnected tries the next address of its list.
 func (p *Participant) HoldHandshake(ctx context.Context, waiting *atomic.Int64) error {
 	if p.quorumLog() == nil {
 		return nil

@@ -190,7 +190,7 @@ func (t *transport) sendBatch(conn *grpc.ClientConn, batch []outgoing) error {
 			break // the answer has the reason
 		}
 	}
-	late.Reset(limit * time.Duration(max(1, min(chunks, wire.Window/chunkSize)))) // so many chunks may still be on their way
+	late.Reset(limit * time.Duration(max(1, min(chunks, wire.Window/chunkSize)))) // this is how many chunks may still be on their way
 	if _, err := stream.CloseAndRecv(); err != nil {
 		return fmt.Errorf("cannot send messages to another voter: %w", err)
 	}

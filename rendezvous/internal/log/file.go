@@ -189,8 +189,8 @@ func Parse(text []byte) (p Past, err error) {
 	return p, nil
 }
 
-// soundAfter reports whether a whole frame follows a frame that is not whole. No frame follows one
-// that was being written at the end.
+// soundAfter reports whether a whole frame follows a frame that is not whole. If the broken frame
+// was being written at the end, no frame follows it.
 func soundAfter(rest []byte) bool {
 	for i := 1; i+frameHeader < len(rest); i++ {
 		if mark := rest[i+frameHeader]; mark == entryMark || mark == snapshotMark {

@@ -33,8 +33,8 @@ type Round struct {
 	// Entries follow the snapshot. Durable says that one of them must survive a power failure.
 	Entries [][]byte
 	Durable bool
-	// Firm says that what was kept before stays valid if this round cannot be kept, because no
-	// consequence of the round has happened. Otherwise a failure leaves nothing, because an
+	// Firm says that the log before this round stays valid if the round cannot be kept, because no
+	// consequence of the round has happened. Without Firm, a failure leaves no log, because an
 	// incomplete log would mislead.
 	Firm bool
 }
@@ -55,7 +55,7 @@ type Config struct {
 	Lost func(error)
 }
 
-// Log is the owner's side of the log. Only the owner's goroutine may call its methods.
+// Log is the owner's side of the log. Its methods may be called in the owner's goroutine only.
 type Log struct {
 	Config
 	next round
@@ -128,8 +128,8 @@ func (l *Log) Then(f func()) {
 	}
 }
 
-// Vouch calls f, which lengthens a lease. Vouch waits only if another process may have taken over
-// the log.
+// Vouch calls f, which lengthens a lease. If another process may have taken over the log, Vouch
+// waits until that is ruled out.
 func (l *Log) Vouch(f func()) {
 	if l.Storage != nil && l.Storage.Shared() {
 		l.Then(f)
@@ -192,7 +192,7 @@ func (l *Log) kept(number int, limit *time.Timer, err error) {
 	held := l.now.held
 	l.now = round{}
 	switch {
-	case err == nil && l.broken: // the write was late, and entries are missing: a snapshot has them
+	case err == nil && l.broken: // the write was late, and later entries are missing: a snapshot has them
 		l.mend()
 	case err == nil:
 	case l.Storage.Shared():

@@ -245,8 +245,8 @@ func TestAFileAfterAMount(t *testing.T) {
 	}
 }
 
-// TestADirectoryMadeByHand opens a log in a directory made with a umask of 002, which users with a
-// group of their own have.
+// TestADirectoryMadeByHand opens a log in a directory made with a umask of 002. Users with a group
+// of their own have that umask.
 func TestADirectoryMadeByHand(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	before := unix.Umask(0o002)

@@ -24,8 +24,8 @@ type Deliverer interface {
 	Deliver(ctx context.Context, tags []string) (states, failed map[string]string)
 }
 
-// Wanted is a node that a provider should have or, with Delete, not have. Of the tags that were
-// ever wanted, the provider should have no other.
+// Wanted is a node that a provider should have or, with Delete, should not have. The provider
+// should also not have any tag that was wanted earlier and is not wanted any more.
 type Wanted struct {
 	Tag    string
 	Delete bool
@@ -39,7 +39,7 @@ type Report struct {
 	States map[string]string
 	// Gone are the tags that the provider does not have, each with the reason.
 	Gone map[string]string
-	// Err says what the provider cannot do at the moment. It is nil if all went well.
+	// Err says why the provider fails at the moment. It is nil if all went well.
 	Err error
 }
 
@@ -224,7 +224,7 @@ func (w *Worker) create(ctx context.Context, tags []string, r *Report) error {
 	return nil
 }
 
-// deliver starts agents on nodes that exist. Nodes on which this has failed are of no use.
+// deliver starts agents on nodes that exist. Nodes on which that fails are of no use.
 func (w *Worker) deliver(ctx context.Context, tags []string, r *Report) {
 	d, delivers := w.provider.(Deliverer)
 	if !delivers {
@@ -259,7 +259,7 @@ func (w *Worker) limited(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, w.limit)
 }
 
-// late returns an error that says so if a call took too long.
+// If a call took too long, late returns an error that says so.
 func (w *Worker) late(ctx context.Context, err error) error {
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("the provider did not answer within %v", w.limit)

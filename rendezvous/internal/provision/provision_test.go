@@ -18,8 +18,8 @@ const limit = time.Minute
 // site is a provider with its nodes. Several workers may call its methods.
 type site struct {
 	mu sync.Mutex
-	// nodes has the time since which the site has each node. lag is for how long its lists lack a
-	// new node.
+	// nodes has for each node the time at which the site got it. lag is how long the site's lists
+	// lack a new node.
 	nodes map[string]time.Time
 	lag   time.Duration
 	// made and ended count nodes by tag, and calls counts calls.
@@ -83,7 +83,7 @@ func (s *site) visible() map[string]string {
 	return states
 }
 
-// Delete does not find what the lists lack.
+// Delete does not find nodes that the lists lack.
 func (s *site) Delete(ctx context.Context, tags []string) error {
 	if err := s.begin(ctx, &s.remove, tags); err != nil {
 		return err
@@ -137,7 +137,7 @@ func ask(t *testing.T, s *site) *asker {
 	return a
 }
 
-// after returns a worker's reports after a time: which nodes are gone, and which error there is.
+// after returns the reports of a worker after some time: which nodes are gone, and the error.
 func (a *asker) after(d time.Duration) (gone map[string]string, trouble string) {
 	time.Sleep(d)
 	synctest.Wait()

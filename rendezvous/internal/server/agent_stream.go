@@ -14,7 +14,7 @@ type AgentStream struct {
 	Cut  chan error
 	Over chan struct{}
 	Conn *Conn
-	// Room receives a value when received messages were taken.
+	// Room receives a value when the coordinator has taken received messages.
 	Room chan struct{}
 
 	mu    sync.Mutex

@@ -67,14 +67,14 @@ func (c *Conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// records gives crypto/tls one record at a time (RFC 8446 section 5.1). The buffer of crypto/tls
-// doubles whenever the beginning of a record remains in it: to 10 kB for each agent that has once
-// sent something long.
+// records gives crypto/tls one record at a time (RFC 8446 section 5.1). Otherwise the buffer of
+// crypto/tls would double whenever the beginning of a record remains in it: to 10 kB for each agent
+// that has once sent something long.
 type records struct {
 	header [5]byte
 	// have is how much of the header was passed on. body is how much of the record was not.
 	have, body int
-	// ahead was read and not passed on yet.
+	// ahead has bytes that were read and not passed on yet.
 	ahead []byte
 }
 
@@ -109,8 +109,8 @@ func (r *records) pass(b []byte) (n int) {
 	return n + more
 }
 
-// OnDeath calls f, in a goroutine of its own, when the received bytes end with the proof of a
-// commitment. It also does so if they already do. TLS and gRPC cannot parse a proof, and close the
+// OnDeath calls f, in a goroutine of its own, once the received bytes end with the proof of a
+// commitment, or at once if they already do. TLS and gRPC cannot parse a proof, and close the
 // connection.
 func (c *Conn) OnDeath(commitment []byte, f func(outOfMemory bool)) { c.received.expect(commitment, f) }
 
@@ -122,8 +122,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ClosedInOrder reports whether the peer closed the connection rather than broke it. The kernel
-// also closes the connections of a process that dies. ClosedInOrder waits for a write under way.
+// ClosedInOrder reports whether the peer closed the connection in order. The kernel also closes the
+// connections of a process that dies. ClosedInOrder waits for a write under way.
 func (c *Conn) ClosedInOrder() bool {
 	c.writing.Lock()
 	defer c.writing.Unlock()

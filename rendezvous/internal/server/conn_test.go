@@ -53,7 +53,7 @@ func readsProof(t *testing.T, first, proof [wire.ProofSize]byte, outOfMemory boo
 	}
 }
 
-// TestAClosedEnd checks that a closed end is no broken connection.
+// TestAClosedEnd checks that a connection whose end was closed does not count as broken.
 func TestAClosedEnd(t *testing.T) {
 	for _, c := range []struct {
 		end     error

@@ -58,8 +58,8 @@ func transportCredentials(over context.Context, config *tls.Config, r *Refusals,
 }
 
 // errAbandoned ends a connection before the handshake, to save its cost. When there are more peers
-// than can be served in time, some give up. Their handshakes would delay all other peers until
-// these give up too.
+// than can be served in time, some of them give up. If their handshakes were made all the same, all
+// other peers would wait until they give up too.
 var errAbandoned = errors.New("the peer has given up waiting for its handshake")
 
 // errHeld ends a connection before the handshake, because another process can serve the client

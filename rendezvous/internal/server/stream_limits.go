@@ -20,7 +20,7 @@ const (
 	// maxDeliveries leaves room for other answers, which are short.
 	MaxOutputs    = 256
 	maxDeliveries = MaxOutputs + 256
-	// maxFetches bounds the workspaces that one agent fetches or has. maxOffers bounds the
+	// maxFetches bounds the workspaces that one agent fetches or serves. maxOffers bounds the
 	// workspaces that one client offers at a time.
 	maxFetches = 256
 	maxOffers  = 16

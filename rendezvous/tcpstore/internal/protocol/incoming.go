@@ -49,7 +49,7 @@ func chunk(need, limit int) int {
 }
 
 // Hold keeps the rest of the data. own says that the rest is in a buffer from Room. anew says that
-// a request before it was answered.
+// a request before the rest was answered.
 func (r *Incoming) Hold(rest []byte, own, anew bool) {
 	switch {
 	case len(rest) == 0:

@@ -78,7 +78,7 @@ func (s *scanner) scan(b []byte) (need int, err error) {
 	return 0, nil
 }
 
-// field returns where the next field ends, if this is known yet.
+// field returns where the next field ends, if enough bytes have arrived to know that.
 func (s *scanner) field(b []byte) (end int, err error) {
 	n, limit, what := 0, uint64(MaxKey), "a key"
 	switch f := s.shape.fields[len(s.shape.fields)-1-(s.left-1)%len(s.shape.fields)]; f {
