@@ -20,19 +20,22 @@ class _Run:
         self.checkpoint, self.number = self.store.latest(), self.store.kept["count"]
         if self.checkpoint is None:
             self.checkpoint = config["resume_from"]
-        self._shared, self._met = _cluster.Store(), 0
+        self._shared, self._met, self._brought = _cluster.Store(), 0, 0
 
-    def meet(self):
-        """Waits until all ranks are here."""
+    def meet(self, brings=False):
+        """Waits until all ranks are here, and returns whether any of them brings something."""
         self._met += 1
         here, prefix = int(os.environ["WORLD_SIZE"]) * self._met, f"ray-train/{os.environ['TORCHELASTIC_RESTART_COUNT']}/"
+        if brings:
+            self._shared.add(prefix + "brought", 1)
         if self._shared.add(prefix + "came", 1) == here:
-            self._shared.set(f"{prefix}{self._met}", b"")
+            self._shared.set(f"{prefix}{self._met}", str(self._shared.add(prefix + "brought", 0)))
             self._shared.delete(f"{prefix}{self._met - 1}")  # all have left it
         try:
-            self._shared.get(f"{prefix}{self._met}", _MEET)
+            before, self._brought = self._brought, int(self._shared.get(f"{prefix}{self._met}", _MEET))
         except TimeoutError:
             raise TimeoutError(f"other ranks have not come to this report, or to the end of the function, within {_MEET:.0f} s: all ranks report as often") from None
+        return self._brought > before
 
 
 def _current():
@@ -52,11 +55,10 @@ def report(metrics, checkpoint=None, checkpoint_dir_name=None, **options):
     directory = run.store.directory(run.number)
     if checkpoint is not None:
         shutil.copytree(checkpoint.path, directory, dirs_exist_ok=True)
-    run.meet()
-    there = os.path.isdir(directory)
-    if there and run.rank == 0:
-        run.store.add(run.number, metrics, run.config["checkpoints"])
-    if there:
+    if run.meet(brings=checkpoint is not None):
+        if run.rank == 0:
+            run.store.add(run.number, metrics, run.config["checkpoints"])
+        run.meet()  # a rank that goes on may fail, which ends rank 0
         from ._config import Checkpoint
 
         run.checkpoint = Checkpoint(directory)
