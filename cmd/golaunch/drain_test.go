@@ -53,6 +53,7 @@ func TestDrainTime(t *testing.T) {
 	a, b := both(t, nodes, token, job...)
 	a.line("up 0")
 	b.line("up 1")
+	a.line("attempt 0 runs") // a later state within 200 ms would hide the spare's
 	c := start(t, join(t, nodes[2], "c", token, job...))
 	a.line("c .* is here as a spare")
 	b.signal(syscall.SIGTERM)
@@ -70,6 +71,7 @@ func TestSpotNotice(t *testing.T) {
 	a, b := both(t, nodes, token, job...)
 	a.line("up 0")
 	b.line("up 1")
+	a.line("attempt 0 runs") // a later state within 200 ms would hide the spare's
 	c := start(t, join(t, nodes[2], "c", token, job...))
 	a.line("c .* is here as a spare")
 	cloud.takes()
