@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -97,6 +98,9 @@ func TestContributingFindsDecisions(t *testing.T) {
 		}
 		if strings.HasSuffix(name, ".go") {
 			file = name
+			if found, err := filepath.Glob(path.Join(root, file)); err != nil || len(found) == 0 {
+				t.Errorf("CONTRIBUTING.md names %s, which does not exist", file)
+			}
 			continue
 		}
 		source, err := os.ReadFile(path.Join(root, file))
