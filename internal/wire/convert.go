@@ -52,7 +52,7 @@ func FromEvent(id string, ev any) *pb.FromAgent {
 		}}
 	case job.Started:
 		msg.Body = &pb.FromAgent_Started{Started: &pb.Started{
-			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Pids: Convert(e.PIDs, func(pid int) int32 { return int32(pid) }),
+			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Pids: Convert(e.PIDs, toInt32),
 			Ras: Convert(e.RAS, fromRAS), Imports: fromImports(e.Imports),
 		}}
 	case Draining:
@@ -109,7 +109,7 @@ func ToEvent(node string, m *pb.FromAgent) job.Event {
 	case *pb.FromAgent_Started:
 		return job.Started{
 			Node: node, Unit: int(b.Started.GetUnit()), Attempt: int(b.Started.GetAttempt()),
-			PIDs: Convert(b.Started.GetPids(), func(pid int32) int { return int(pid) }), RAS: Convert(b.Started.GetRas(), Plain),
+			PIDs: Convert(b.Started.GetPids(), toInt), RAS: Convert(b.Started.GetRas(), Plain),
 			Imports: toImports(b.Started.GetImports()),
 		}
 	case *pb.FromAgent_Ready:

@@ -29,13 +29,13 @@ func FromSubmission(s replica.Submission) []*pb.Submission {
 			Sole: s.OnlyJob, FixedPool: s.Job.FixedPool, Pool: int32(s.Job.Pool),
 			Groups: int32(s.Job.Groups), MinGroups: int32(s.Job.MinGroups), LostRanks: int32(s.Job.LostRanks),
 			Id: s.Job.ID, Restart: string(s.Job.Restart), MaxRestarts: int32(s.Job.MaxRestarts), Grace: durationpb.New(s.Job.Grace),
-			Within: s.Within, Gpus: Convert(s.GPUs, func(i int) int32 { return int32(i) }), Backfill: s.Backfill, Priority: string(s.Priority),
+			Within: s.Within, Gpus: Convert(s.GPUs, toInt32), Backfill: s.Backfill, Priority: string(s.Priority),
 			Reserve: s.Reserve, Colocated: int32(s.Colocated), RefillAfter: durationpb.New(s.Job.RefillAfter),
 			ExcludeAfter: int32(s.Job.ExcludeAfter), ExcludeFor: durationpb.New(s.Job.ExcludeFor), Rules: valid(s.Job.Rules),
 			ExitCodes: fromExitCodes(s.Job.ExitCodes),
 			GrowAfter: durationpb.New(s.Job.GrowAfter), DrainTime: durationpb.New(s.Job.DrainTime),
 			Request: &pb.Request{
-				MinNodes: int32(r.MinNodes), MaxNodes: int32(r.MaxNodes), PerNode: Convert(r.PerNode, func(i int) int32 { return int32(i) }),
+				MinNodes: int32(r.MinNodes), MaxNodes: int32(r.MaxNodes), PerNode: Convert(r.PerNode, toInt32),
 				Gpu: r.GPU, Cpus: int32(r.CPUs), Memory: r.Memory, Strategy: string(r.Strategy), OrderBy: r.Order.By,
 				SharedAddr: r.SharedAddr,
 			},
@@ -66,12 +66,12 @@ func ToSubmission(m *pb.Submission) replica.Submission {
 				Groups: int(spec.GetGroups()), MinGroups: int(spec.GetMinGroups()), LostRanks: int(spec.GetLostRanks()),
 				Request: placement.Request{
 					MinNodes: int(r.GetMinNodes()), MaxNodes: int(r.GetMaxNodes()),
-					PerNode: Convert(r.GetPerNode(), func(i int32) int { return int(i) }),
+					PerNode: Convert(r.GetPerNode(), toInt),
 					GPU:     r.GetGpu(), CPUs: int(r.GetCpus()), Memory: r.GetMemory(), Strategy: placement.Strategy(r.GetStrategy()),
 					Order: placement.Order{By: r.GetOrderBy(), List: r.GetOrderList()}, SharedAddr: r.GetSharedAddr(),
 				},
 			},
-			Within: spec.GetWithin(), GPUs: Convert(spec.GetGpus(), func(i int32) int { return int(i) }), Backfill: spec.GetBackfill(), Priority: cluster.Priority(spec.GetPriority()),
+			Within: spec.GetWithin(), GPUs: Convert(spec.GetGpus(), toInt), Backfill: spec.GetBackfill(), Priority: cluster.Priority(spec.GetPriority()),
 			Reserve: spec.GetReserve(), Colocated: int(spec.GetColocated()), OnlyJob: spec.GetSole(),
 		},
 	}
@@ -103,11 +103,7 @@ func fromDecision(d report.Decision) *pb.Update {
 }
 
 func ToDecision(d *pb.Decision) report.Decision {
-	told := report.Decision{At: toTime(d.GetAt()), Reason: d.GetReason(), News: d.GetNews()}
-	if d.GetFailure() != nil {
-		told.Failure = new(toFailure(d.GetFailure()))
-	}
-	return told
+	return report.Decision{At: toTime(d.GetAt()), Reason: d.GetReason(), News: d.GetNews(), Failure: present(d.GetFailure(), toFailure)}
 }
 
 // FromUpdate converts an update into messages. It makes each message when the one before was taken.

@@ -89,11 +89,7 @@ func fromBundle(b placement.Bundle) *pb.Bundle {
 }
 
 func toBundle(b *pb.Bundle) placement.Bundle {
-	bundle := placement.Bundle{Rank: int(b.GetRank()), LocalRank: int(b.GetLocalRank())}
-	if b.GetGpu() != nil {
-		bundle.GPU = new(toGPU(b.GetGpu()))
-	}
-	return bundle
+	return placement.Bundle{Rank: int(b.GetRank()), LocalRank: int(b.GetLocalRank()), GPU: present(b.GetGpu(), toGPU)}
 }
 
 func fromWorld(w job.World) *pb.World {
@@ -125,21 +121,11 @@ func fromResult(r report.Result) *pb.Result {
 }
 
 func ToResult(r *pb.Result) report.Result {
-	result := report.Result{
-		Code: int(r.GetCode()), Ending: report.Ending(r.GetEnding()), Reason: r.GetReason(), Attempts: int(r.GetAttempts()),
-		Restarts: int(r.GetRestarts()),
+	return report.Result{
+		Code: int(r.GetCode()), Ending: report.Ending(r.GetEnding()), Reason: r.GetReason(), Cause: present(r.GetCause(), toFailure),
+		Attempts: int(r.GetAttempts()), Restarts: int(r.GetRestarts()), Goodput: present(r.GetGoodput(), toGoodput),
+		Start: present(r.GetStart(), toStart), Saves: present(r.GetSaves(), toSaves),
 	}
-	if r.GetGoodput() != nil {
-		result.Goodput = new(toGoodput(r.GetGoodput()))
-	}
-	if r.GetStart() != nil {
-		result.Start = new(toStart(r.GetStart()))
-	}
-	result.Saves = toSaves(r.GetSaves())
-	if r.GetCause() != nil {
-		result.Cause = new(toFailure(r.GetCause()))
-	}
-	return result
 }
 
 func fromFailure(f report.Failure) *pb.Failure {
@@ -169,15 +155,12 @@ func toVerdict(v *pb.Verdict) report.Verdict {
 }
 
 func toFailure(f *pb.Failure) report.Failure {
-	failure := report.Failure{
-		Node: f.GetNode(), Rank: int(f.GetRank()), Attempt: int(f.GetAttempt()), Exit: toExit(f.GetExit()),
-		At: toTime(f.GetAt()), Lived: f.GetLived().AsDuration(), Further: int(f.GetFurther()), Step: f.GetStep(), Kernel: string(tail(f.GetKernel())), Why: f.GetWhy(), Tail: string(tail(f.GetTail())), Traceback: string(tail(f.GetTraceback())),
+	return report.Failure{
+		Node: f.GetNode(), Rank: int(f.GetRank()), GPU: present(f.GetGpu(), toReportGPU), Attempt: int(f.GetAttempt()),
+		Exit: toExit(f.GetExit()), At: toTime(f.GetAt()), Lived: f.GetLived().AsDuration(), Further: int(f.GetFurther()), Step: f.GetStep(),
+		Kernel: string(tail(f.GetKernel())), Why: f.GetWhy(), Tail: string(tail(f.GetTail())), Traceback: string(tail(f.GetTraceback())),
 		Hung: f.GetHung(), Verdict: toVerdict(f.GetVerdict()),
 	}
-	if f.GetGpu() != nil {
-		failure.GPU = new(toReportGPU(f.GetGpu()))
-	}
-	return failure
 }
 
 func fromExit(e report.Exit) *pb.Exit {
@@ -215,9 +198,21 @@ func Convert[A, B any](in []A, f func(A) B) []B {
 	return out
 }
 
+func toInt32(n int) int32 { return int32(n) }
+
+func toInt(n int32) int { return int(n) }
+
+// optional converts a value that may be absent into a message, and present converts a message back.
 func optional[A, B any](p *A, f func(A) *B) *B {
 	if p == nil {
 		return nil
 	}
 	return f(*p)
+}
+
+func present[A, B any](m *A, f func(*A) B) *B {
+	if m == nil {
+		return nil
+	}
+	return new(f(m))
 }

@@ -27,12 +27,10 @@ func fromSaves(s report.Saves) *pb.Saves {
 	return &pb.Saves{Last: optional(s.Last, fromSave), InFlight: optional(s.InFlight, fromSave), Every: s.Every, AtRisk: s.AtRisk, AfterNotice: s.AfterNotice}
 }
 
-func toSaves(s *pb.Saves) *report.Saves {
-	if s == nil {
-		return nil
-	}
-	return &report.Saves{
-		Last: toSave(s.GetLast()), InFlight: toSave(s.GetInFlight()), Every: s.GetEvery(), AtRisk: s.GetAtRisk(), AfterNotice: s.GetAfterNotice(),
+func toSaves(s *pb.Saves) report.Saves {
+	return report.Saves{
+		Last: present(s.GetLast(), toSave), InFlight: present(s.GetInFlight(), toSave), Every: s.GetEvery(), AtRisk: s.GetAtRisk(),
+		AfterNotice: s.GetAfterNotice(),
 	}
 }
 
@@ -40,11 +38,8 @@ func fromSave(s report.Save) *pb.Save {
 	return &pb.Save{Path: Plain(s.Path), Format: Plain(s.Format), Step: s.Step, Bytes: s.Bytes, Began: fromTime(s.Began), Ended: fromTime(s.Ended)}
 }
 
-func toSave(s *pb.Save) *report.Save {
-	if s == nil {
-		return nil
-	}
-	return &report.Save{
+func toSave(s *pb.Save) report.Save {
+	return report.Save{
 		Path: s.GetPath(), Format: s.GetFormat(), Step: s.GetStep(), Bytes: s.GetBytes(), Began: toTime(s.GetBegan()), Ended: toTime(s.GetEnded()),
 	}
 }

@@ -18,11 +18,9 @@ func toStart(s *pb.Startup) report.Start {
 	return report.Start{
 		Attempt: int(s.GetAttempt()), Modules: Convert(s.GetModules(), toModule),
 		Phases: Convert(s.GetPhases(), func(p *pb.StartPhase) report.StartPhase {
-			phase := report.StartPhase{Phase: report.Phase(p.GetPhase()), Seconds: p.GetSeconds(), Node: p.GetNode()}
-			if p.Rank != nil {
-				phase.Rank = new(int(p.GetRank()))
+			return report.StartPhase{
+				Phase: report.Phase(p.GetPhase()), Seconds: p.GetSeconds(), Node: p.GetNode(), Rank: present(p.Rank, func(n *int32) int { return int(*n) }),
 			}
-			return phase
 		}),
 	}
 }

@@ -128,11 +128,11 @@ func fromStatusNode(n report.NodeStatus) *pb.Node {
 }
 
 func fromHolding(h report.Holding) *pb.Hold {
-	return &pb.Hold{Job: h.Job, Gpus: Convert(h.GPUs, func(i int) int32 { return int32(i) })}
+	return &pb.Hold{Job: h.Job, Gpus: Convert(h.GPUs, toInt32)}
 }
 
 func toHolding(h *pb.Hold) report.Holding {
-	return report.Holding{Job: h.GetJob(), GPUs: Convert(h.GetGpus(), func(i int32) int { return int(i) })}
+	return report.Holding{Job: h.GetJob(), GPUs: Convert(h.GetGpus(), toInt)}
 }
 
 func fromExclusion(x report.Exclusion) *pb.Exclusion {
@@ -187,27 +187,16 @@ func fromJobStatus(j report.JobStatus) iter.Seq[*pb.JobStatus] {
 }
 
 func toJobStatus(j *pb.JobStatus) report.JobStatus {
-	s := report.JobStatus{
+	return report.JobStatus{
 		ID: j.GetId(), Title: j.GetTitle(), Phase: j.GetPhase(), Waits: j.GetWaits(),
 		Submitted: toTime(j.GetSubmitted()), Finished: toTime(j.GetFinished()), Detached: j.GetDetached(), Reserve: j.GetReserve(),
 		Within: j.GetWithin(), Attempt: int(j.GetAttempt()), Restarts: int(j.GetRestarts()), MaxRestarts: int(j.GetMaxRestarts()),
 		Nodes: j.GetNodes(), Ranks: int(j.GetRanks()), GPUs: int(j.GetGpus()), Submitter: j.SubmitterUid,
 		User: j.GetUser(), Priority: j.GetPriority(), WaitsFor: Convert(j.GetWaitsFor(), toAwaited), Charges: Convert(j.GetCharges(), toCharge),
-		History: Convert(j.GetHistory(), toMoment), Saves: toSaves(j.GetSaves()),
+		History: Convert(j.GetHistory(), toMoment),
+		Result:  present(j.GetResult(), ToResult), Goodput: present(j.GetGoodput(), toGoodput), Saves: present(j.GetSaves(), toSaves),
+		Workspace: present(j.GetWorkspace(), ToWorkspace), Start: present(j.GetStart(), toStart),
 	}
-	if j.GetGoodput() != nil {
-		s.Goodput = new(toGoodput(j.GetGoodput()))
-	}
-	if j.GetStart() != nil {
-		s.Start = new(toStart(j.GetStart()))
-	}
-	if j.GetWorkspace() != nil {
-		s.Workspace = new(ToWorkspace(j.GetWorkspace()))
-	}
-	if j.GetResult() != nil {
-		s.Result = new(ToResult(j.GetResult()))
-	}
-	return s
 }
 
 func fromMoment(m report.Moment) *pb.Moment {

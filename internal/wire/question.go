@@ -158,10 +158,7 @@ func ToQuestion(q *pb.Question) Question {
 // the next.
 func FromAnswer(a Answer) iter.Seq[*pb.Answer] {
 	return func(yield func(*pb.Answer) bool) {
-		m := &pb.Answer{Node: a.Node, Missing: Plain(a.Missing), Facts: a.Facts}
-		if a.Chunk != nil {
-			m.Chunk = fromChunk(*a.Chunk)
-		}
+		m := &pb.Answer{Node: a.Node, Missing: Plain(a.Missing), Facts: a.Facts, Chunk: optional(a.Chunk, fromChunk)}
 		if a.Samples == nil {
 			yield(m)
 			return
@@ -177,10 +174,7 @@ func FromAnswer(a Answer) iter.Seq[*pb.Answer] {
 
 // ToAnswer converts one message of an answer.
 func ToAnswer(m *pb.Answer) Answer {
-	a := Answer{Node: m.GetNode(), Missing: m.GetMissing(), Facts: m.GetFacts()}
-	if m.GetChunk() != nil {
-		a.Chunk = new(toChunk(m.GetChunk()))
-	}
+	a := Answer{Node: m.GetNode(), Missing: m.GetMissing(), Facts: m.GetFacts(), Chunk: present(m.GetChunk(), toChunk)}
 	if s := m.GetSamples(); s != nil {
 		now := s.GetNow().AsTime()
 		a.Samples = &Samples{Now: now, Series: Convert(s.GetSeries(), func(s *pb.Series) report.Series { return toSeries(now, s) })}
@@ -243,9 +237,7 @@ func fromPart(now time.Time, s report.Series) *pb.Series {
 func toSeries(now time.Time, m *pb.Series) report.Series {
 	s := report.Series{
 		Job: m.GetJob(), Rank: int(m.GetRank()), LocalRank: int(m.GetLocalRank()), PID: int(m.GetPid()), GPU: m.GetGpu(), Does: m.GetDoes(),
-	}
-	if m.GetExit() != nil {
-		s.Exit = new(toExit(m.GetExit()))
+		Exit: present(m.GetExit(), toExit),
 	}
 	for i, before := range m.GetAt() {
 		at := report.Sample{At: now.Add(-time.Duration(before) * time.Millisecond), Usage: report.Unmeasured()}
