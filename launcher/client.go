@@ -191,8 +191,7 @@ func (c *Client) Signal(ctx context.Context, id string, number syscall.Signal) e
 // Drain takes a node out of use and returns the jobs that still hold a part of it. The node's agent
 // leaves when no job holds anything there.
 func (c *Client) Drain(ctx context.Context, node string) ([]string, error) {
-	jobs, err := c.head.Drain(ctx, node)
-	return jobs, refusalOf(err)
+	return refused(c.head.Drain(ctx, node))
 }
 
 // Swap makes the jobs give up a node. Their ranks there have the time within to get ready. Swap
@@ -208,21 +207,12 @@ func (c *Client) Status(ctx context.Context) (report.Status, error) {
 
 // Query describes a part of the cluster.
 func (c *Client) Query(ctx context.Context, q report.Query) (report.Status, error) {
-	s, err := c.head.Query(ctx, q)
-	return s, refusalOf(err)
+	return refused(c.head.Query(ctx, q))
 }
 
 // Job describes one job.
 func (c *Client) Job(ctx context.Context, id string) (report.JobStatus, error) {
-	j, err := c.head.Job(ctx, id)
-	return j, refusalOf(err)
-}
-
-// RAS asks the NCCL of a running job, for 20 s at most. Ask only about jobs in trouble: some
-// versions of NCCL have crashed when asked.
-func (c *Client) RAS(ctx context.Context, id string) (report.RAS, error) {
-	r, err := c.head.RAS(ctx, id)
-	return r, refusalOf(err)
+	return refused(c.head.Job(ctx, id))
 }
 
 // refusal is a coordinator's refusal of a request that it can never grant.
@@ -243,6 +233,9 @@ func refusalOf(err error) error {
 	}
 	return err
 }
+
+// refused is an answer whose error may be a refusal.
+func refused[A any](answer A, err error) (A, error) { return answer, refusalOf(err) }
 
 // remote returns the job as a cluster gets it, without what depends on the caller's process.
 func (j Job) remote() (replica.Submission, error) {

@@ -64,7 +64,7 @@ func (l *localRun) attach(ctx context.Context, c *Client) (report.Result, error)
 	defer following.Wait()
 	defer stop()
 	go func() { shown <- l.show(reading, c) }()
-	result, err := l.watch(w)
+	result, err := w.result(context.Background(), l.observe)
 	if err != nil {
 		stop()
 		cut := <-shown // the console must not be closed before
@@ -116,29 +116,7 @@ func (c *Client) Wait(ctx context.Context, id string) (report.Result, error) {
 		return report.Result{}, err
 	}
 	defer w.Close()
-	for {
-		d, err := w.Next(ctx)
-		switch {
-		case err != nil:
-			return report.Result{}, err
-		case d.Result != nil:
-			return *d.Result, nil
-		}
-	}
-}
-
-// watch shows decisions until the end of the job.
-func (l *localRun) watch(w *Watch) (report.Result, error) {
-	for {
-		d, err := w.Next(context.Background())
-		switch {
-		case err != nil:
-			return report.Result{}, err
-		case d.Result != nil:
-			return *d.Result, nil
-		}
-		l.observe(d)
-	}
+	return w.result(ctx, func(report.Decision) {})
 }
 
 // show prints the job's output as it comes.

@@ -86,6 +86,34 @@ func seriesHere(job string) progress.Samples {
 	}
 }
 
+// ask asks the nodes of a job, or all nodes when job is empty, and waits for the answers within a
+// limit.
+func (c *Client) ask(ctx context.Context, job string, within time.Duration, about wire.About) iter.Seq2[wire.Answer, error] {
+	return c.head.Inquire(ctx, wire.Inquiry{Job: job, Within: within, Question: wire.Question{About: about}})
+}
+
+// rasLimit bounds the wait for NCCL. It exceeds the agent's own limit.
+const rasLimit = 20 * time.Second
+
+// RAS asks the NCCL of a running job, for 20 s at most. Ask only about jobs in trouble: some
+// versions of NCCL have crashed when asked (see nccl/dl).
+func (c *Client) RAS(ctx context.Context, id string) (report.RAS, error) {
+	for a, err := range c.ask(ctx, id, rasLimit, wire.AboutRAS) {
+		if err != nil {
+			return report.RAS{}, refusalOf(err)
+		}
+		if a.Missing != "" {
+			return report.RAS{Why: a.Missing}, nil
+		}
+		var r report.RAS
+		if err := json.Unmarshal(a.Facts, &r); err != nil {
+			return report.RAS{}, fmt.Errorf("what node %s says of NCCL makes no sense: %w; install the same golaunch on all nodes", a.Node, err)
+		}
+		return r, nil
+	}
+	return report.RAS{Why: "no rank of the job runs"}, nil
+}
+
 // Pong is a node's answer to a Ping.
 type Pong struct {
 	Node string
@@ -100,7 +128,7 @@ type Pong struct {
 func (c *Client) Ping(ctx context.Context, job string, within time.Duration) iter.Seq2[Pong, error] {
 	return func(yield func(Pong, error) bool) {
 		began := time.Now()
-		for a, err := range c.head.Inquire(ctx, wire.Inquiry{Job: job, Within: within, Question: wire.Question{About: wire.AboutPing}}) {
+		for a, err := range c.ask(ctx, job, within, wire.AboutPing) {
 			if !yield(Pong{a.Node, time.Since(began), a.Missing}, refusalOf(err)) {
 				return
 			}
@@ -114,7 +142,7 @@ func (c *Client) Ping(ctx context.Context, job string, within time.Duration) ite
 // nodes.
 func (c *Client) Endpoints(ctx context.Context, job string, within time.Duration) (map[string]string, error) {
 	endpoints, missing := map[string]string{}, []string(nil)
-	for a, err := range c.head.Inquire(ctx, wire.Inquiry{Job: job, Within: within, Question: wire.Question{About: wire.AboutEndpoint}}) {
+	for a, err := range c.ask(ctx, job, within, wire.AboutEndpoint) {
 		if err != nil {
 			return endpoints, refusalOf(err)
 		}
@@ -138,7 +166,7 @@ func (c *Client) Endpoints(ctx context.Context, job string, within time.Duration
 // driver has no series.
 func (c *Client) GPUs(ctx context.Context, job string, within time.Duration) iter.Seq2[NodeSamples, error] {
 	return func(yield func(NodeSamples, error) bool) {
-		for a, err := range c.head.Inquire(ctx, wire.Inquiry{Job: job, Within: within, Question: wire.Question{About: wire.AboutGPUs}}) {
+		for a, err := range c.ask(ctx, job, within, wire.AboutGPUs) {
 			n := NodeSamples{Node: a.Node, Now: time.Now(), Missing: a.Missing}
 			if err == nil && a.Missing == "" {
 				var found []wire.GPU
@@ -203,7 +231,7 @@ func (s Stacks) Ranks() (ranks, processes int) { return s.tree.Ranks.Len(), s.tr
 func (c *Client) Stacks(ctx context.Context, job string, within time.Duration) (Stacks, error) {
 	var all []stacks.Sample
 	var s Stacks
-	for a, err := range c.head.Inquire(ctx, wire.Inquiry{Job: job, Within: within, Question: wire.Question{About: wire.AboutStacks}}) {
+	for a, err := range c.ask(ctx, job, within, wire.AboutStacks) {
 		switch {
 		case err != nil:
 			return s, refusalOf(err)

@@ -43,6 +43,20 @@ func (w *Watch) Next(ctx context.Context) (report.Decision, error) {
 	}
 }
 
+// result waits for the end of the job, and tells each decision before it.
+func (w *Watch) result(ctx context.Context, observe func(report.Decision)) (report.Result, error) {
+	for {
+		d, err := w.Next(ctx)
+		switch {
+		case err != nil:
+			return report.Result{}, err
+		case d.Result != nil:
+			return *d.Result, nil
+		}
+		observe(d)
+	}
+}
+
 // Close ends the watch. If Submit made the watch, Close stops the job too, unless the job is
 // detached.
 func (w *Watch) Close() { w.head.Close() }
