@@ -6,22 +6,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"iter"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/golaunch/golaunch/internal/core/job"
 	endpoints "github.com/golaunch/golaunch/internal/wire/endpoint"
-	"github.com/golaunch/golaunch/internal/wire/rpcframe"
-
 	"github.com/golaunch/golaunch/launcher"
-	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -100,36 +93,6 @@ type worker struct {
 	local      int
 }
 
-// Answer is a worker's answer to a call, or why there is none.
-type Answer struct {
-	Rank int
-	Out  []byte
-	Err  error
-}
-
-// WorkerError says that a worker has failed in a call. If the worker's handler failed, Message says
-// how, with the stack of a panic. If the worker itself failed, Failure says how. If the Exit of
-// that Failure has code 0 and no Spawn, the worker exited as if it were done.
-type WorkerError struct {
-	Rank           int
-	Node           string
-	Message, Stack string
-	Failure        *report.Failure
-
-	gone bool // the worker has ended, not only its handler
-}
-
-func (e *WorkerError) Error() string {
-	if f := e.Failure; f != nil {
-		text := fmt.Sprintf("worker %d on %s: %s", e.Rank, e.Node, f.Why)
-		if means := f.Verdict.String(); means != "" {
-			text += "; " + means
-		}
-		return text
-	}
-	return fmt.Sprintf("worker %d on %s: %s", e.Rank, e.Node, e.Message)
-}
-
 // Group starts a job on the reservation whose ranks are workers, and returns at once: the first
 // calls wait for them. The job ends with ctx, with Close, or with the reservation. It fails and
 // restarts like any job. A call returns a [WorkerError] if its worker ends without an answer. A
@@ -200,77 +163,6 @@ func (e *entrance) unlisten() error {
 // Size is the number of workers.
 func (g *Group) Size() int { return g.size }
 
-// Call calls a worker by its rank, and waits for the answer. Input and answer have at most 4 GiB, a
-// method's name 256 bytes. If a call fails, for instance because ctx ends, its worker may still
-// read the input: do not change the input before the worker has answered a later call, or has
-// ended. The same holds for CallAll, and for a CallEach whose loop ends early.
-func (g *Group) Call(ctx context.Context, rank int, method string, in []byte) ([]byte, error) {
-	return g.call(ctx, rank, 0, method, in)
-}
-
-// call calls a worker. Calls with the same shared number have the same input; 0 shares nothing.
-func (g *Group) call(ctx context.Context, rank int, shared uint64, method string, in []byte) ([]byte, error) {
-	if rank < 0 || rank >= g.size {
-		return nil, usage.Errorf("worker %d: the group has 0 to %d", rank, g.size-1)
-	}
-	if len(method) > rpcframe.MaxName || len(in) > rpcframe.MaxBody {
-		return nil, usage.Errorf("a method's name of %d bytes and an input of %d: %d and %d at most", len(method), len(in), rpcframe.MaxName, rpcframe.MaxBody)
-	}
-	l, err := g.ready(ctx, rank)
-	if err != nil {
-		return nil, err
-	}
-	return l.call(ctx, g.number(), shared, method, in)
-}
-
-// number is unique.
-func (g *Group) number() uint64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.next++
-	return g.next
-}
-
-// CallAll calls all workers with the same input, which crosses the network once for each node. It
-// returns their answers by rank, or the first error.
-func (g *Group) CallAll(ctx context.Context, method string, in []byte) ([][]byte, error) {
-	out := make([][]byte, g.size)
-	all, ctx := errgroup.WithContext(ctx)
-	shared := g.number()
-	for rank := range g.size {
-		all.Go(func() (err error) {
-			out[rank], err = g.call(ctx, rank, shared, method, in)
-			return err
-		})
-	}
-	return out, all.Wait()
-}
-
-// CallEach calls all workers, each with its own input, and yields their answers as they come.
-// Ending the loop cancels the other calls.
-func (g *Group) CallEach(ctx context.Context, method string, in [][]byte) iter.Seq[Answer] {
-	return func(yield func(Answer) bool) {
-		if len(in) != g.size {
-			yield(Answer{Rank: -1, Err: usage.Errorf("%d inputs for %d workers: one for each", len(in), g.size)})
-			return
-		}
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		answers := make(chan Answer, g.size)
-		for rank := range g.size {
-			go func() {
-				out, err := g.Call(ctx, rank, method, in[rank])
-				answers <- Answer{rank, out, err}
-			}()
-		}
-		for range g.size {
-			if !yield(<-answers) {
-				return
-			}
-		}
-	}
-}
-
 // Close ends the workers in order, and waits for the end of the job. After 30 s it stops the
 // remaining workers, as [launcher.Client.Stop] does. If Close could not end the workers, for
 // instance without a coordinator, the error says why. The workers then run until the coordinator
@@ -328,45 +220,11 @@ func (g *Group) release(why error) error {
 
 var errClosed = errors.New("the group is closed")
 
-// ready waits for a worker, over restarts. An exited worker does not connect again.
-func (g *Group) ready(ctx context.Context, rank int) (*link, error) {
-	for {
-		g.mu.Lock()
-		l, exited, over, changed := g.workers[rank].link, g.workers[rank].exited, g.over, g.changed
-		g.mu.Unlock()
-		switch {
-		case over != nil:
-			return nil, whyOver(over)
-		case exited != nil:
-			return nil, exited.err()
-		case l != nil:
-			return l, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, g.waitError(rank, context.Cause(ctx))
-		case <-g.ctx.Done():
-			return nil, g.waitError(rank, context.Cause(g.ctx))
-		}
-	}
-}
-
 // noteTrouble notes why workers cannot connect, for calls that wait for them.
 func (g *Group) noteTrouble(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.trouble = err
-}
-
-// waitError says why the wait for a worker has ended, and what kept workers from connecting.
-func (g *Group) waitError(rank int, why error) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.trouble != nil {
-		return fmt.Errorf("wait for worker %d: %w; %w", rank, why, g.trouble)
-	}
-	return fmt.Errorf("wait for worker %d: %w", rank, why)
 }
 
 // change changes the state, and wakes the goroutines that wait for a change, or for a turn.
@@ -377,70 +235,4 @@ func (g *Group) change(do func()) {
 	do()
 	close(g.changed)
 	g.changed = make(chan struct{})
-}
-
-// follow follows the job's decisions.
-func (g *Group) follow(far *endpoints.Reach) {
-	defer g.watch.Close()
-	defer g.turns.change(func() {
-		g.turns.groups = slices.DeleteFunc(g.turns.groups, func(other *Group) bool { return other == g })
-	})
-	for {
-		d, err := g.watch.Next(g.ctx)
-		far.Ask()
-		if err != nil {
-			g.change(func() {
-				if g.over == nil {
-					g.over = &report.Result{Code: 125, Reason: err.Error()}
-				}
-				g.failWorkers(nil)
-			})
-			return
-		}
-		g.change(func() {
-			if d.Failure != nil {
-				g.failed[d.Failure.Attempt] = d.Failure
-				g.failWorkers(d.Failure)
-			}
-			if d.Result != nil {
-				g.over = d.Result
-				g.failWorkers(d.Result.Cause)
-			}
-		})
-	}
-}
-
-// failWorkers gives up the workers that a failure ends: all workers, those of an attempt or a node,
-// or a single one. Their pending calls return the failure; later calls wait for the next worker.
-func (g *Group) failWorkers(f *report.Failure) {
-	for i := range g.workers {
-		w := &g.workers[i]
-		if f != nil && !g.endedBy(f, i) {
-			continue
-		}
-		if f != nil {
-			w.minAttempt = max(w.minAttempt, f.Attempt+1)
-		}
-		if f != nil && f.Attempt >= 0 && w.attempt > f.Attempt {
-			continue
-		}
-		for _, l := range []*link{w.link, w.lost} {
-			if l != nil {
-				l.fail(f)
-			}
-		}
-		w.link, w.lost, w.exited = nil, nil, nil
-	}
-}
-
-// endedBy reports whether a failure ends a worker.
-func (g *Group) endedBy(f *report.Failure, rank int) bool {
-	switch g.restart {
-	case job.RestartRank:
-		return f.Rank == rank || f.Rank < 0 && f.Node == g.workers[rank].node
-	case job.RestartNode:
-		return f.Rank == rank || f.Node == g.workers[rank].node
-	default:
-		return true
-	}
 }

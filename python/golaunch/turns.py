@@ -9,7 +9,7 @@ _FREED = 30.0  # seconds in which memory must be free once a group has offloaded
 
 
 class Turns:
-    """The turns on the GPUs of a cluster, as in launcher/group/turns.go. The cluster's lock guards
+    """The turns on the GPUs of a cluster, as in launcher/group/turn_queue.go. The cluster's lock guards
     the state.
 
     All threads of a group share its turn. A thread that comes during the turn enters at once, so
