@@ -6,6 +6,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -100,7 +101,7 @@ func (r *Rank) Ended() string {
 
 // Node finds a node by its name; nil if there is none.
 func (s *State) Node(name string) *Node {
-	i, found := slices.BinarySearchFunc(s.Nodes, name, func(n *Node, name string) int { return compare(n.Name, name) })
+	i, found := slices.BinarySearchFunc(s.Nodes, name, func(n *Node, name string) int { return cmp.Compare(n.Name, name) })
 	if !found {
 		return nil
 	}
