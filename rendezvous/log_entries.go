@@ -183,7 +183,7 @@ func (c *Coordinator) applyEvent(ev cluster.Event) { c.apply(replica.Entry{At: n
 // applyJobEvent applies an event of one job. If ranks fail together, it keeps only the first one's
 // evidence.
 func (c *Coordinator) applyJobEvent(j *trackedJob, ev job.Event) {
-	if e, ends := ev.(job.Exited); ends && !c.state.Weighs(j.Job.ID, e) {
+	if e, ends := ev.(job.Exited); ends && !c.state.Cluster.Weighs(j.Job.ID, e) {
 		e.Tail, e.Traceback, e.Kernel = "", "", ""
 		ev = e
 	}

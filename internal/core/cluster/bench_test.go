@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/placement"
@@ -17,7 +18,7 @@ func jobOf(id string, nodes int) Spec {
 func filled(nodes int) *State {
 	s := New()
 	for i := range nodes {
-		s.Step(Joined{Node: machineOf(i, 8, 0)})
+		s.Step(time.Time{}, Joined{Node: machineOf(i, 8, 0)})
 	}
 	return s
 }
@@ -27,10 +28,10 @@ func BenchmarkShortJobs(b *testing.B) {
 	s := filled(manyNodes)
 	for i := 0; b.Loop(); i++ {
 		id := fmt.Sprint(i)
-		if out := s.Step(Submitted{jobOf(id, 1)}); len(out.Steps) != 2 {
+		if out := s.Step(time.Time{}, Submitted{jobOf(id, 1)}); len(out.Steps) != 2 {
 			b.Fatal(out)
 		}
-		s.Step(Happened{id, job.Cancel{}})
+		s.Step(time.Time{}, Happened{id, job.Cancel{}})
 		s.Forget(id)
 	}
 }
@@ -39,9 +40,9 @@ func BenchmarkShortJobs(b *testing.B) {
 func BenchmarkGather(b *testing.B) {
 	for b.Loop() {
 		s := New()
-		s.Step(Submitted{jobOf("all", manyNodes)})
+		s.Step(time.Time{}, Submitted{jobOf("all", manyNodes)})
 		for i := range manyNodes {
-			s.Step(Joined{Node: machineOf(i, 8, 0)})
+			s.Step(time.Time{}, Joined{Node: machineOf(i, 8, 0)})
 		}
 		if j, _ := s.Job("all"); j.Summary.Phase != job.Preparing {
 			b.Fatal(j.Waits)
@@ -55,11 +56,11 @@ func BenchmarkFullQueue(b *testing.B) {
 	for b.Loop() {
 		s := filled(1000)
 		for i := range 1000 {
-			s.Step(Submitted{jobOf(fmt.Sprint(i), 1)})
+			s.Step(time.Time{}, Submitted{jobOf(fmt.Sprint(i), 1)})
 		}
-		s.Step(Submitted{jobOf("all", 1000)})
+		s.Step(time.Time{}, Submitted{jobOf("all", 1000)})
 		for i := range 1000 {
-			s.Step(Happened{fmt.Sprint(i), job.Cancel{}})
+			s.Step(time.Time{}, Happened{fmt.Sprint(i), job.Cancel{}})
 		}
 		if j, _ := s.Job("all"); j.Summary.Phase != job.Preparing {
 			b.Fatal(j.Waits)

@@ -128,7 +128,7 @@ func (m *sim) steps(ev Event) (Outcome, error) {
 	if h, ok := ev.(Happened); ok && (isTimer(h.Event) || len(m.log)%8 == 0) { // a snapshot is expensive
 		before = snapshot.Encode(m.state)
 	}
-	out := m.state.StepAt(m.at, ev)
+	out := m.state.Step(m.at, ev)
 	switch {
 	case !out.Stale:
 		m.log = append(m.log, told{m.at, ev, out.Leave})
@@ -370,7 +370,7 @@ func (m *sim) crash() error {
 		}
 	}
 	for _, e := range m.log {
-		if out := again.StepAt(e.at, e.what); !slices.Equal(out.Leave, e.leave) {
+		if out := again.Step(e.at, e.what); !slices.Equal(out.Leave, e.leave) {
 			return fmt.Errorf("the log lets %v leave, not %v", out.Leave, e.leave)
 		}
 	}

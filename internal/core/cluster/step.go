@@ -9,16 +9,11 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// StepAt is [State.Step] at a known time. The time dates announcements to ranks.
-func (s *State) StepAt(at time.Time, ev Event) Outcome {
-	s.at = at
-	return s.Step(ev)
-}
-
 // Step takes an event and returns the steps of jobs that the event caused. An event about an
-// unknown job or node causes no steps.
-func (s *State) Step(ev Event) Outcome {
-	s.out = Outcome{}
+// unknown job or node causes no steps. The time dates announcements to ranks and what jobs are
+// charged for.
+func (s *State) Step(at time.Time, ev Event) Outcome {
+	s.at, s.out = at, Outcome{}
 	switch ev := ev.(type) {
 	case Submitted:
 		s.submit(ev.Spec)

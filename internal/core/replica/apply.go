@@ -43,10 +43,6 @@ const (
 	maxEvidence = 100
 )
 
-// Weighs says whether the evidence of a rank can change the verdict on its failure. An entry omits
-// evidence that cannot.
-func (s *State) Weighs(id string, ev job.Exited) bool { return s.Cluster.Weighs(id, ev) }
-
 // Apply applies the next entry. An entry that makes no sense changes nothing; its writer checks it
 // before.
 func (s *State) Apply(e Entry) Outcome {
@@ -152,7 +148,7 @@ func (s *State) readmit(at time.Time, node string, o *Outcome) {
 }
 
 func (s *State) step(at time.Time, ev cluster.Event, o *Outcome) {
-	out := s.Cluster.StepAt(at, ev)
+	out := s.Cluster.Step(at, ev)
 	o.Leave, o.Stale = append(o.Leave, out.Leave...), out.Stale
 	for _, st := range out.Steps {
 		o.Steps = append(o.Steps, s.stepped(at, st, o))
