@@ -95,19 +95,9 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var all []string
-	own := ""
-	if len(c.Peers) > 0 {
-		if all, err = peers.Parse(c.Peers, coordinatorPort(c.ports)); err == nil {
-			var self peers.Self
-			self, err = pod.Await(ctx, c.Warn, func(ctx context.Context) (peers.Self, error) {
-				return peers.Find(ctx, all, c.Listen, coordinatorPort(c.ports), machine.Wanted{}.Reachable, c.Say)
-			})
-			own, c.Listen = self.Name, self.Listen
-		}
-		if err != nil {
-			return err
-		}
+	all, own, err := c.findPeers(ctx)
+	if err != nil {
+		return err
 	}
 	l, err := c.listen(ctx)
 	if err != nil {
@@ -141,18 +131,39 @@ func (c Coordinator) Serve(ctx context.Context) error {
 		cfg.File = file
 	}
 	err = rendezvous.Coordinate(ctx, l, mtls.Server(token, mtls.Identity{}), cfg)
-	closed := make(chan error, 1)
-	go func() { closed <- file.Close() }()
-	select {
-	case failed := <-closed:
-		return errors.Join(err, failed)
-	case <-time.After(closeLimit):
-		return errors.Join(err, fmt.Errorf("cannot write the end of the coordinator's log within %v: the disk hangs", closeLimit))
+	return errors.Join(err, closeLog(file))
+}
+
+// findPeers returns the addresses of all coordinators of the cluster, and the name of this one,
+// which then listens at its own address. Both are empty without peers.
+func (c *Coordinator) findPeers(ctx context.Context) (all []string, own string, err error) {
+	if len(c.Peers) == 0 {
+		return nil, "", nil
 	}
+	port := coordinatorPort(c.ports)
+	if all, err = peers.Parse(c.Peers, port); err != nil {
+		return nil, "", err
+	}
+	self, err := pod.Await(ctx, c.Warn, func(ctx context.Context) (peers.Self, error) {
+		return peers.Find(ctx, all, c.Listen, port, machine.Wanted{}.Reachable, c.Say)
+	})
+	c.Listen = self.Listen
+	return all, self.Name, err
 }
 
 // closeLimit bounds the wait for a disk when a coordinator ends.
 const closeLimit = 5 * time.Second
+
+func closeLog(file *rendezvous.File) error {
+	closed := make(chan error, 1)
+	go func() { closed <- file.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(closeLimit):
+		return fmt.Errorf("cannot write the end of the coordinator's log within %v: the disk hangs", closeLimit)
+	}
+}
 
 func (c *Coordinator) defaults() {
 	if c.Lease == 0 {
