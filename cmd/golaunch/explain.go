@@ -15,7 +15,6 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/jobflags"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/internal/core/verdict"
-
 	"github.com/golaunch/golaunch/internal/process/console"
 	"github.com/golaunch/golaunch/internal/process/postmortem"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
@@ -38,7 +37,7 @@ func newExplain(s *cli.Console) *cobra.Command {
 	f := c.Flags()
 	o.Declare(f)
 	f.StringVar(&o.rules, "failure-rules", "", jobflags.RulesUsage)
-	f.IntVar(&o.code, "exit", -1, "exit `code` of the ranks, if the logs do not have it; -1 is unknown")
+	f.IntVar(&o.code, "exit", verdict.NotKnown, "exit `code` of the ranks, if the logs do not have it; -1 is unknown")
 	f.BoolVar(&o.start, "start", false, "say where the time of each start went, from a job's log directory, or of a job's newest start")
 	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, args) })
 	return c
@@ -77,7 +76,7 @@ type group struct {
 
 // run prints what a failure means.
 func (o *explainOptions) run(io *cli.Console, paths []string) (int, error) {
-	if o.code == 0 || o.code < -1 || o.code > 255 {
+	if o.code == 0 || o.code < verdict.NotKnown || o.code > 255 {
 		return 0, cli.BadFlag("exit", errors.New("1 to 255"))
 	}
 	if o.start {
