@@ -3,10 +3,9 @@ package wire
 import (
 	"fmt"
 
-	"github.com/golaunch/golaunch/internal/core/replica"
-
 	"google.golang.org/protobuf/proto"
 
+	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/internal/wire/plainpb"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"

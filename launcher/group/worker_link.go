@@ -14,7 +14,6 @@ import (
 
 	endpoints "github.com/golaunch/golaunch/internal/wire/endpoint"
 	"github.com/golaunch/golaunch/internal/wire/rpcframe"
-
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
