@@ -1,9 +1,10 @@
 // Package capacity decides which nodes a cluster requests from providers, and which it gives back.
 //
-// [Decide] takes the queue, the present nodes, the requested nodes and the time, and returns what
-// must now be done. A [Pool] has the requested nodes, as a function of the log. So each coordinator
-// of a log knows every node that the log's coordinators have requested. Like internal/core/cluster
-// the package reads no clock, network or randomness; [placement.Solve] is its arithmetic.
+// [Decide] takes the queue, the present nodes, the requested nodes and the time, and returns the
+// actions that follow. A [Pool] has the requested nodes, as a function of the log. So each
+// coordinator of a log knows every node that the log's coordinators have requested. Like
+// internal/core/cluster the package reads no clock, network or randomness; [placement.Solve] is its
+// arithmetic.
 //
 // These rules hold:
 //
@@ -11,18 +12,19 @@
 //     Nodes are requested for the first job that lacks any, then for the next such job, and so on.
 //   - Nodes are requested only if they complete a job. Behind a job that cannot be completed, only
 //     jobs with Backfill get nodes, as in the queue.
-//   - Of the kinds that complete a job, the highest Priority is taken, then the cheapest,
-//     then the first. If no kind alone completes it, several do together.
-//   - A node that does not join within its kind's StartTimeout is given up, and so is one that the
-//     provider refuses or no longer has. No node of its kind is then requested for a while, longer
-//     each time. The same holds for a node that joins with less than its kind promises.
-//   - A node that no job holds and no waiting job will get is idle. It is drained once it has been
-//     idle for its kind's Idle, and deleted once its agent has left. A node on its way that no job
-//     needs any more is given up after the same time. The kind keeps Min nodes.
-//   - If a kind is left alone for at most holdTime, the other nodes of the first job are
-//     kept meanwhile.
-//   - A lost node that does not return within rejoinTime is deleted. Meanwhile it counts as gone
-//     for the queue, and as there for Max.
+//   - Of the kinds that complete a job, the kind with the highest Priority is taken, then the
+//     cheapest, then the first. If no kind alone completes the job, nodes of several kinds are
+//     requested.
+//   - A node that does not join within its kind's StartTimeout is given up, and so is a node that
+//     the provider refuses or no longer has. For a while, longer each time, no node of that kind is
+//     then requested. The same holds if a node joins with less than its kind promises.
+//   - A node that no job holds and no waiting job will get is idle. The node is drained once it has
+//     been idle for its kind's Idle, and deleted once its agent has left. A requested node that no
+//     job needs any more is given up after the same time. Each kind keeps Min nodes.
+//   - If no nodes of a kind are requested for a time of at most holdTime, the other nodes of the
+//     first job are kept meanwhile.
+//   - A lost node that does not return within rejoinTime is deleted. Until then the queue does not
+//     count on the node, but Max includes it.
 //   - A node with a job or a reservation is never deleted.
 //
 // A decision costs O(n log n) for n nodes, and little for each job in the queue.
@@ -38,7 +40,7 @@ import (
 // TagLabel is the label with which a node names the [Claim] for which it was made.
 const TagLabel = "capacity.tag"
 
-// KindLabel is the label by which a node without a claim says of which [Kind] it is.
+// KindLabel is the label with which a node without a claim names its [Kind].
 const KindLabel = "capacity.kind"
 
 // Kind is a kind of node that a provider can make: a node group of Kubernetes' Cluster Autoscaler,
@@ -63,7 +65,8 @@ type Kind struct {
 type Code string
 
 const (
-	// CodeQueue: a job in the queue needs it. CodeMin: its kind has fewer nodes than Min.
+	// CodeQueue: a job in the queue needs the node. CodeMin: the node's kind has fewer nodes than
+	// Min.
 	CodeQueue Code = "queue"
 	CodeMin   Code = "min"
 	// CodeIdle: no job has needed the node for its kind's Idle time. CodeUnneeded: the same for a
@@ -96,9 +99,9 @@ type (
 		Code      Code
 		Why       string
 	}
-	// Fail notes that a node is not what its kind promises.
+	// Fail notes that a node has less than its kind promises.
 	Fail struct{ Tag, Why string }
-	// Delete gives back a node, or gives up one that has not joined.
+	// Delete gives back a node, or gives up a node that has not joined.
 	Delete struct {
 		Tag  string
 		Code Code
@@ -122,17 +125,17 @@ type Situation struct {
 	// Demands are the jobs that wait for nodes, in the order of the queue. Offers are all nodes.
 	Demands []cluster.Demand
 	Offers  []cluster.Offer
-	// Idle says for each node, by tag, since when no job has needed it. The last decision returned
-	// it; nil at first.
+	// Idle has, for each node by tag, the time since which no job has needed the node. It comes
+	// from the last decision; nil at first.
 	Idle map[string]time.Time
 }
 
-// Decision is what must now be done.
+// Decision is a list of actions that must now be carried out.
 type Decision struct {
 	Actions []Action
 	// Idle is for the next [Situation].
 	Idle map[string]time.Time
-	// Next is when to decide again if nothing happens before; zero for never.
+	// Next is when to decide again if no event comes before; zero for never.
 	Next time.Time
 	// Blocked is the first job for which no nodes can be requested, and Why is the reason; both are
 	// empty if there is no such job.

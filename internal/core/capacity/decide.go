@@ -29,21 +29,21 @@ type decision struct {
 	claims []Claim
 	offers map[string]cluster.Offer
 	supply *supply
-	// counts counts the claims of each kind until they are gone. active counts those whose nodes
-	// jobs can have, now or later.
+	// counts counts the claims of each kind until they are gone. active counts the claims whose
+	// nodes jobs can have, now or later.
 	counts, active map[string]int
 	// needed are the tags of the nodes that waiting jobs get.
 	needed map[string]bool
 	// unusable says why no node of a kind is requested now.
 	unusable map[string]string
-	// soon are kinds that are left alone for a short while only.
+	// soon are kinds of which no node is requested for a short while only.
 	soon map[string]bool
 	// asked has the jobs for which nodes are requested, by kind.
 	asked map[string][]string
 	want  map[string]int
 }
 
-// Decide decides what must now be done.
+// Decide returns the decision for a situation.
 func Decide(s Situation) Decision {
 	d := &decision{
 		Situation: s, claims: s.Pool.Sorted(), offers: map[string]cluster.Offer{}, supply: newSupply(),
@@ -95,7 +95,7 @@ func (d *decision) count() {
 			if !d.offers[c.Node].Drained {
 				d.active[c.Kind]++
 			}
-		case c.Joined.IsZero() || c.Present(): // the node has yet to join, or to say what it runs
+		case c.Joined.IsZero() || c.Present(): // the node has not joined yet, or has not reported what it runs
 			d.active[c.Kind]++
 			d.supply.add(k.Node, coming(c.Tag), c.Tag)
 		}
@@ -105,7 +105,7 @@ func (d *decision) count() {
 // coming is a name for a node on its way. No real node has such a name.
 func coming(tag string) string { return "\x00" + tag }
 
-// judgeKinds finds the kinds that are left alone for a while.
+// judgeKinds finds the kinds of which no node is requested for a while.
 func (d *decision) judgeKinds() {
 	for _, k := range d.Kinds {
 		if b := d.Pool.Backoffs[k.Name]; d.Now.Before(b.Until) {
@@ -134,8 +134,8 @@ func (d *decision) usable(k Kind) bool {
 	return !not
 }
 
-// lacks reports whether a node has less than its kind promises, and of what it has less. More nodes
-// like it would not help.
+// lacks reports whether a node has less than its kind promises, and less of what. More nodes of
+// that kind would not help.
 func lacks(n, promised placement.Node) (what string, less bool) {
 	switch {
 	case len(n.GPUs) < len(promised.GPUs):
@@ -155,7 +155,7 @@ func (d *decision) due(at time.Time) {
 	}
 }
 
-// serve gives each job in the queue what it needs, and asks for what is missing.
+// serve gives each job in the queue the nodes that it needs, and asks for missing nodes.
 func (d *decision) serve() {
 	failed := map[alike]bool{}
 	for _, demand := range d.Demands {
@@ -189,8 +189,8 @@ func (d *decision) provide(demand cluster.Demand) bool {
 	return true
 }
 
-// hold keeps the nodes of the first blocked job while the kinds of its other nodes are left alone
-// for a short time. So one refusal does not cost the rest of a gang.
+// hold keeps the nodes of the first blocked job if the kinds of its other nodes are unusable for a
+// short time only. So one refusal does not cost the rest of a gang.
 func (d *decision) hold(demand cluster.Demand) {
 	kinds := slices.DeleteFunc(slices.Clone(d.Kinds), func(k Kind) bool {
 		return !d.usable(k) && !d.soon[k.Name] || d.room(k) == 0
@@ -241,8 +241,7 @@ func (d *decision) room(k Kind) int {
 	return max(0, room)
 }
 
-// left is how many more nodes of a kind the cluster may have by its own Max, whatever the kind's
-// Max is.
+// left is how many more nodes of a kind the cluster's own Max allows; it ignores the kind's Max.
 func (d *decision) left(k Kind) int {
 	left := d.Max
 	for _, n := range d.counts { // also of kinds that were removed
@@ -331,7 +330,7 @@ func (d *decision) least(demand cluster.Demand, kinds ...Kind) offer {
 			n = fewest(room, grow)
 		}
 		o.nodes[k.Name], o.cost = n, o.cost+float64(n)*k.Cost
-		d.want[k.Name] += n // until this returns
+		d.want[k.Name] += n // until least returns
 		if enough {
 			return o
 		}
@@ -352,7 +351,7 @@ func fewest(most int, suffices func(int) bool) int {
 	return low
 }
 
-// accept adds the nodes of an offer to the nodes on their way.
+// accept adds the nodes of an offer to the requested nodes.
 func (d *decision) accept(demand cluster.Demand, o offer) {
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
 		k, _ := d.kind(name)
@@ -379,7 +378,7 @@ func (d *decision) fill() {
 	}
 }
 
-// request adds the requests for what jobs need, after all actions that make room.
+// request adds the requests for the nodes that jobs need, after all actions that make room.
 func (d *decision) request() {
 	for _, k := range d.Kinds {
 		if n := d.want[k.Name]; n > 0 {
@@ -402,7 +401,7 @@ func listed(jobs []string) string {
 
 func (d *decision) do(a Action) { d.out.Actions = append(d.out.Actions, a) }
 
-// review decides whether a claim is given back or given up.
+// review gives back or gives up a claim that is not needed.
 func (d *decision) review(c Claim) {
 	k, known := d.kind(c.Kind)
 	if !known || !c.Released.IsZero() {
@@ -410,7 +409,7 @@ func (d *decision) review(c Claim) {
 	}
 	o, here := d.offers[c.Node]
 	switch {
-	case c.Present() && !here: // the node has yet to say what it runs
+	case c.Present() && !here: // the node has not reported yet what it runs
 	case c.Present():
 		d.reviewNode(c, k, o)
 	case !c.Joined.IsZero() && c.Left:

@@ -39,7 +39,7 @@ func (s *scene) claim(kind string, n int) []Claim {
 	return all[len(all)-n:]
 }
 
-// join has a node of a claim join.
+// join makes a node of a claim join.
 func (s *scene) join(c Claim, gpus placement.Node) *cluster.Offer {
 	s.nodes++
 	gpus.Name = fmt.Sprintf("n%d", s.nodes)
@@ -48,7 +48,7 @@ func (s *scene) join(c Claim, gpus placement.Node) *cluster.Offer {
 	return &s.Offers[len(s.Offers)-1]
 }
 
-// hold has a job hold all GPUs of a node.
+// hold makes a job hold all GPUs of a node.
 func hold(o *cluster.Offer) {
 	o.Held = true
 	o.Free.GPUs = slices.Clone(o.Free.GPUs)
@@ -61,7 +61,8 @@ func (s *scene) queue(id string, r placement.Request) {
 	s.Demands = append(s.Demands, cluster.Demand{Job: id, Request: r})
 }
 
-// later passes time in which nothing happens, and decides as often as the last decision asked for.
+// later lets time pass without events, and decides whenever the last decision asked for another
+// one.
 func (s *scene) later(d time.Duration) Decision {
 	end := s.Now.Add(d)
 	for {

@@ -20,23 +20,24 @@ type Claim struct {
 	// Node is the name of the claim's node once the node has joined.
 	Node string
 	// Requested is when the claim was made, Joined when its node last joined, Lost when the node
-	// was lost, and Released when the claim was given back or given up. Each is zero before.
+	// was lost, and Released when the claim was given back or given up. Each is zero before that.
 	Requested, Joined, Lost, Released time.Time
-	// Left says that the lost node had been drained. Failed says that the node was a failure of its
-	// kind.
+	// Left says that the lost node had been drained. Failed says that the node counts as a failure
+	// of its kind.
 	Left, Failed bool
-	// Why is why the node was requested or, once the claim is released, why it was released.
+	// Why is the reason for the request or, once the claim is released, for the release.
 	Why string
 }
 
-// Backoff is how long a kind is left alone after failures.
+// Backoff is how long no node of a kind is requested after failures.
 type Backoff struct {
 	Failures int
 	Until    time.Time
 	Why      string
 }
 
-// Pool has what was requested from providers. Only one goroutine uses it.
+// Pool has the claims, which are the nodes that were requested from providers. Only one goroutine
+// uses it.
 type Pool struct {
 	// Asked counts all claims that were ever made.
 	Asked    int
@@ -69,7 +70,7 @@ type (
 	// Failed says that the node of a claim is not what its kind promises.
 	Failed struct{ Tag, Why string }
 	// Gone says that the provider refused a claim or does not have its node. If the claim was not
-	// released before, Gone releases it: the provider may have been wrong.
+	// released before, Gone releases it, because the provider may have been wrong.
 	Gone struct{ Tag, Why string }
 )
 
@@ -122,9 +123,9 @@ func (p *Pool) Apply(at time.Time, epoch string, ev Event) {
 // Present reports whether the claim's node is present.
 func (c Claim) Present() bool { return !c.Joined.IsZero() && c.Lost.IsZero() }
 
-// Refuses says why a node must not join: its claim was given up, or another node has it. It is
-// empty if the node may join. So a node that its provider made late, or had lost track of, cannot
-// join for a claim that no longer exists.
+// Refuses says why a node must not join: its claim was given up, or another node has the claim. It
+// is empty if the node may join. So a node that its provider made late, or had lost track of,
+// cannot join for a claim that no longer exists.
 func (p *Pool) Refuses(epoch, node, tag string) string {
 	switch c, ours := p.Claims[tag]; {
 	case !ours && p.hasAsked(epoch, tag):
@@ -166,8 +167,8 @@ func (p *Pool) Lost(at time.Time, node, tag string, drained bool) {
 	}
 }
 
-// KindOf is the kind of a node with these labels: that of its claim, or what its label says of a node
-// that no provider has made; empty if there is none.
+// KindOf is the kind of a node with these labels: the kind of its claim or, for a node that no
+// provider has made, the kind that its label names; empty if there is none.
 func (p *Pool) KindOf(labels map[string]string) string {
 	if c, ours := p.Claims[labels[TagLabel]]; ours {
 		return c.Kind
@@ -183,13 +184,14 @@ func (p *Pool) Sorted() []Claim {
 	return slices.SortedFunc(maps.Values(p.Claims), func(a, b Claim) int { return cmp.Compare(a.Seq, b.Seq) })
 }
 
-// Bounds on how long a kind is left alone after a failure.
+// Bounds on how long no node of a kind is requested after a failure.
 const (
 	minBackoff = 30 * time.Second
 	maxBackoff = 15 * time.Minute
 )
 
-// failed leaves a kind alone for a while. Claims that were made together count as one failure.
+// failed stops requests for nodes of a kind for a while. Claims that were made together count as
+// one failure.
 func (p *Pool) failed(at time.Time, kind, why string) {
 	b := p.Backoffs[kind]
 	switch {

@@ -10,8 +10,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// supply is what jobs can have: free shares of present nodes, and nodes on their way. Nodes are
-// alike if no request can tell them apart, so a request is tried on only a few of them.
+// supply has the nodes that jobs can have: free shares of present nodes, and requested nodes. Nodes
+// are alike if no request can tell them apart; a request is tried on a few nodes of each kind of
+// alike nodes.
 type supply struct {
 	buckets map[shape]*bucket
 	order   []*bucket
@@ -19,7 +20,7 @@ type supply struct {
 	made    int
 }
 
-// shape is what makes nodes alike.
+// shape has the properties that alike nodes share.
 type shape struct {
 	gpus, free         int
 	cpus               int
@@ -92,8 +93,8 @@ func freeGPUs(n placement.Node) (free int) {
 	return free
 }
 
-// solve plans a demand. It does not call Solve if there are too few nodes, because Solve would say
-// why for each node, which takes longer than a plan.
+// solve plans a demand. If there are too few nodes, it does not call Solve, which would give a
+// reason for each node and take longer than for a plan.
 func (s *supply) solve(d cluster.Demand) (placement.Plan, bool) {
 	all := s.candidates(d)
 	if packs(d.Request) && len(all) < d.Request.MinNodes {
@@ -106,7 +107,8 @@ func (s *supply) solve(d cluster.Demand) (placement.Plan, bool) {
 // packs reports whether each placement group of a request has a node of its own.
 func packs(r placement.Request) bool { return r.Strategy == placement.StrictPack || r.Strategy == "" }
 
-// candidates are nodes among which there is a plan for a demand if there is one at all.
+// candidates are some of the nodes. If there is a plan for a demand on all nodes, there is one on
+// the candidates.
 func (s *supply) candidates(d cluster.Demand) []placement.Node {
 	list := slices.Clone(d.Holds)
 	for i := range list {
@@ -141,7 +143,7 @@ func holds(d cluster.Demand, name string) bool {
 	return slices.ContainsFunc(d.Holds, func(n placement.Node) bool { return n.Name == name })
 }
 
-// only leaves the GPUs that a job may have.
+// only removes the GPUs that a job may not have.
 func only(n placement.Node, gpus []int) placement.Node {
 	if gpus != nil {
 		n.GPUs = slices.DeleteFunc(slices.Clone(n.GPUs), func(g placement.GPU) bool { return !slices.Contains(gpus, g.Index) })
@@ -149,7 +151,7 @@ func only(n placement.Node, gpus []int) placement.Node {
 	return n
 }
 
-// most is on how many nodes a request can be placed at most.
+// most is the largest number of nodes on which a request can be placed.
 func most(r placement.Request) int {
 	if packs(r) || r.PerNode[0] == placement.AllGPUs {
 		return r.MaxNodes
@@ -164,7 +166,7 @@ func most(r placement.Request) int {
 	return sum
 }
 
-// take removes what a plan uses.
+// take removes the resources that a plan uses.
 func (s *supply) take(d cluster.Demand, p placement.Plan, needs func(tag string)) {
 	for _, g := range p.Groups {
 		n := s.byName[g.Node.Name]
@@ -198,7 +200,8 @@ func (n *node) take(r placement.Request, g placement.Group) {
 	n.Memory = remaining(n.Memory, r.Memory*int64(len(g.Bundles)))
 }
 
-// remaining writes an amount as placement wants it: 0 is unknown, and less than 0 is none.
+// remaining returns an amount in the form for placement: 0 means unknown, and less than 0 means
+// none.
 func remaining[T int | int64](has, less T) T {
 	switch {
 	case has == 0 || less == 0:
@@ -209,7 +212,7 @@ func remaining[T int | int64](has, less T) T {
 	return has - less
 }
 
-// alike is a key of demands for the same.
+// alike returns a key that is the same for equal demands.
 type alike struct {
 	nodes, per, cpus int
 	gpu              bool

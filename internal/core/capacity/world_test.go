@@ -33,11 +33,11 @@ func many() int {
 	return 250
 }
 
-// TestWorld has jobs arrive at clusters without nodes. In every other world providers fail, nodes
-// join late, never or too small, spot nodes die and coordinators are replaced. There, no node is
-// leaked, none is deleted in use, and each job ends. In the other worlds, a job waits at most for
-// one start of a node longer than necessary. Nodes then cost at most 1.2 times as much as with
-// separate nodes for each job.
+// TestWorld lets jobs arrive at clusters without nodes. In every other world providers fail, nodes
+// join late, never or too small, spot nodes die and coordinators are replaced. In these worlds no
+// node is leaked, no node is deleted in use, and each job ends. In the worlds without faults, a job
+// waits at most for one start of a node longer than necessary, and nodes cost at most 1.2 times as
+// much as with separate nodes for each job.
 func TestWorld(t *testing.T) {
 	first, last := uint64(1), uint64(*worlds)
 	if *worldSeed != 0 {
@@ -83,7 +83,7 @@ type world struct {
 	state *replica.State
 	log   []replica.Entry
 	due   []replica.Entry
-	// idle and next are what a coordinator remembers, created what its worker remembers.
+	// idle and next are the coordinator's memory, and created is its worker's.
 	idle    map[string]time.Time
 	next    time.Time
 	changed bool
@@ -93,7 +93,7 @@ type world struct {
 	machines map[string]*machine
 	nodes    int
 	jobs     []*arrival
-	// cost is what machines have cost, in seconds.
+	// cost is the time of all machines, in seconds.
 	cost  time.Duration
 	seen  map[string]bool
 	print func(string, ...any)
@@ -256,7 +256,7 @@ func (w *world) over() bool {
 	return !slices.ContainsFunc(w.jobs, func(j *arrival) bool { return j.ended.IsZero() }) && len(w.machines)+len(w.state.Capacity.Claims) == 0
 }
 
-// left says what is left.
+// left names the nodes and jobs that are left.
 func (w *world) left() string {
 	text := fmt.Sprintf("%d machines and %d claims are left", len(w.machines), len(w.state.Capacity.Claims))
 	for _, j := range w.jobs {
@@ -411,7 +411,8 @@ func (w *world) decide() {
 	}
 }
 
-// work does what the workers of providers do, and checks what they delete and how many there are.
+// work plays the workers of providers, and checks which nodes they delete and how many nodes there
+// are.
 func (w *world) work() error {
 	for _, c := range w.state.Capacity.Sorted() {
 		m := w.machines[c.Tag]

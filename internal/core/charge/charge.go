@@ -1,9 +1,9 @@
 // Package charge divides the time of nodes among the jobs that hold them.
 //
-// A job is charged for its share of a node's GPUs. On a node without GPUs, it is charged for its share
-// of the CPUs if it has asked for a number of them. The rest is charged in equal parts to the jobs
-// that have not. What no job is charged for is idle. So what is charged and what is idle add up to
-// the time of the node, to the millisecond.
+// A job is charged for its share of a node's GPUs. On a node without GPUs, a job that has asked for
+// a number of CPUs is charged for its share of the CPUs. The other jobs are charged equal parts of
+// the rest. Time that no job is charged for is idle. So charged time and idle time add up to the
+// time of the node, to the millisecond.
 //
 // Time is counted in whole milliseconds. The nanoseconds of a [time.Duration] would overflow after
 // eleven days of 10,000 nodes.
@@ -23,17 +23,19 @@ func (t *Time) Add(o Time) { t.Nodes, t.GPUs = t.Nodes+o.Nodes, t.GPUs+o.GPUs }
 
 func (t *Time) take(o Time) { t.Nodes, t.GPUs = t.Nodes-o.Nodes, t.GPUs-o.GPUs }
 
-// Node is a node that has been held by the same jobs since a time; its time before that is divided.
+// Node is a node that the same jobs have held since some time. The node's time before that is
+// already divided.
 type Node struct {
 	GPUs, CPUs int
 	Since      time.Time
 }
 
-// Share is what a job holds of a node. CPUs are 0 if it has asked for no number of them.
+// Share is the part of a node that a job holds. CPUs are 0 if the job has not asked for a number of
+// CPUs.
 type Share struct{ GPUs, CPUs int }
 
-// Divide returns what each share is charged for until a time, and what is idle. Nothing is charged if
-// the clock was set back meanwhile.
+// Divide returns the time that each share is charged for until a time, and the idle time. Nothing
+// is charged if the clock was set back meanwhile.
 func (n Node) Divide(until time.Time, shares []Share) (each []Time, idle Time) {
 	each = make([]Time, len(shares))
 	passed := until.UnixMilli() - n.Since.UnixMilli()
@@ -79,34 +81,34 @@ func part(whole int64, a, b int) int64 {
 	return int64(share)
 }
 
-// MaxKinds bounds the kinds of nodes, besides the empty one, and maxPairs the users by kind. Others are
-// counted as [Others], which may be one more of each kind.
+// MaxKinds bounds the kinds of nodes, besides the empty kind. maxPairs bounds the pairs of a user
+// and a kind. Further users are counted as [Others], which may add one pair for each kind.
 const (
 	MaxKinds = 256
 	maxPairs = 4096
 )
 
-// Others is the user that stands for those who are too many to be kept by name. No user has that name.
+// Others stands for all users beyond those that are kept by name. No user has that name.
 const Others = "*"
 
 // Pair is a user's part of a kind of nodes.
 type Pair struct{ User, Kind string }
 
-// Ledger has the time of nodes that is divided, except that of jobs that have their own.
+// Ledger has the divided time of nodes, except the time of jobs that have ledgers of their own.
 type Ledger struct {
-	// Since is when the first node came; zero before that.
+	// Since is when the first node joined; zero before that.
 	Since time.Time
-	// Idle is idle time by kind, with all kinds that there ever were.
+	// Idle is idle time by kind, for all kinds that there ever were.
 	Idle map[string]Time
-	// Users is what jobs were charged for that are forgotten.
+	// Users has the charges of forgotten jobs.
 	Users map[Pair]Time
 }
 
 // NewLedger returns an empty ledger.
 func NewLedger() Ledger { return Ledger{Idle: map[string]Time{}, Users: map[Pair]Time{}} }
 
-// Begin notes that a node of a kind has come, and returns the kind that it counts as: none, the
-// empty one, if there are too many.
+// Begin notes that a node of a kind has joined, and returns the kind as which the node counts. If
+// there are too many kinds, that is the empty kind.
 func (l *Ledger) Begin(at time.Time, kind string) string {
 	if l.Since.IsZero() {
 		l.Since = at
@@ -118,13 +120,13 @@ func (l *Ledger) Begin(at time.Time, kind string) string {
 	return kind
 }
 
-// Rest adds idle time of a kind that has begun.
+// Rest adds idle time of a kind for which Begin was called.
 func (l *Ledger) Rest(kind string, idle Time) {
 	idle.Add(l.Idle[kind])
 	l.Idle[kind] = idle
 }
 
-// Fold keeps what a job was charged for, by kind, when that is forgotten.
+// Fold keeps the charges of a job by kind when the job is forgotten.
 func (l *Ledger) Fold(user string, charged map[string]Time) {
 	for kind, t := range charged {
 		p := Pair{user, kind}

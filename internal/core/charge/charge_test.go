@@ -42,8 +42,8 @@ func TestDivide(t *testing.T) {
 	}
 }
 
-// TestNothingIsLost: what is charged and what is idle are all time, wherever it is cut, and neither is
-// negative.
+// TestNothingIsLost: charged time and idle time add up to all time, wherever the time is cut, and
+// neither is negative.
 func TestNothingIsLost(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -70,7 +70,7 @@ func TestNothingIsLost(t *testing.T) {
 	}
 }
 
-// TestLedgerIsBounded: who comes late is counted with others, and no time is lost.
+// TestLedgerIsBounded: users beyond the bound are counted together, and no time is lost.
 func TestLedgerIsBounded(t *testing.T) {
 	l := NewLedger()
 	for i := range 2 * MaxKinds {

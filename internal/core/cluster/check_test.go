@@ -61,7 +61,7 @@ func (w *world) check(out Outcome) error {
 	return nil
 }
 
-// turn is 0 for jobs that hold something: they are served first.
+// turn is 0 for jobs that hold nodes, because these jobs are served first.
 func (w *world) turn(id string) int {
 	if len(w.job(id).held) > 0 {
 		return 0
@@ -98,7 +98,7 @@ func (w *world) checkJob(j JobSummary) error {
 	return nil
 }
 
-// checkNodes checks, by the books of the steps, that no two jobs hold the same GPU.
+// checkNodes checks, by the records of the steps, that no two jobs hold the same GPU.
 func (w *world) checkNodes() error {
 	for name := range w.nodes {
 		users, cpus := map[string]int{}, map[string]int{}
@@ -159,8 +159,8 @@ func (w *world) checkCounts() error {
 	return nil
 }
 
-// checkCharges checks that what jobs are charged for and what is idle are all time of all nodes, and
-// that jobs are charged for the GPUs that they have held.
+// checkCharges checks that the time charged to jobs and the idle time are the time of all nodes,
+// and that jobs are charged for the GPUs that they have held.
 func (w *world) checkCharges() error {
 	jobs, others := w.state.Charged(w.at)
 	sums := others.Idle
@@ -280,8 +280,8 @@ func (w *world) checkHead(within, id string) error {
 	return now
 }
 
-// checkFeasible checks that no waiting job could start: the first with any free GPUs, a job with
-// backfill with those that are not kept for earlier jobs.
+// checkFeasible checks that no waiting job could start. The first job may use any free GPUs, and a
+// job with backfill the free GPUs that are not kept for earlier jobs.
 func (w *world) checkFeasible(waiting map[string][]string) error {
 	for _, list := range waiting {
 		for i, id := range list {
@@ -300,7 +300,8 @@ func (w *world) checkFeasible(waiting map[string][]string) error {
 	return nil
 }
 
-// infeasible plans by the books.
+// infeasible plans a job on the nodes that the records leave free. The error says why there is no
+// room.
 func (w *world) infeasible(e *entry, kept map[string]bool) error {
 	r, whole, _ := e.state.Wants()
 	var nodes []placement.Node
@@ -328,7 +329,8 @@ func (w *world) infeasible(e *entry, kept map[string]bool) error {
 	return nil
 }
 
-// leftBy returns what a job can have of a node, by the books, if other jobs hold what holds says.
+// leftBy returns the part of a node that a job can have, by the records, if other jobs hold the
+// given shares.
 func (w *world) leftBy(e *entry, n placement.Node, holds func(*record) bool) placement.Node {
 	limit := e.queue.reservation.colocated()
 	n.GPUs = slices.Clone(n.GPUs)

@@ -1,44 +1,46 @@
 // Package cluster decides which nodes and GPUs each job of a cluster gets, and in which order.
 //
 // [State.Step] takes an event and returns the steps of jobs ([job.State]) that the event caused,
-// with what must now be done. Like internal/core/job it reads no clock, environment, network or
+// with the actions that follow. Like internal/core/job it reads no clock, environment, network or
 // randomness and starts no goroutine; [placement.Solve] is its arithmetic.
 //
 // A job that lacks nodes, at its start or because one was lost, waits in the queue. Higher
-// priorities come first and, within one, jobs that hold nodes: their nodes are idle until the lost
-// ones are replaced. Then comes the user who holds the fewest GPUs in that priority, which is
-// max-min fairness (Ghodsi et al., Dominant Resource Fairness, NSDI 2011, with GPUs as the one
-// resource), and then the order of submission. A job whose turn has come keeps it. After a change
-// that can help, the first job is tried. It gets all nodes of a plan at once, with only the GPUs
-// that are the job's, or it waits and is told why ([job.Queued]). A job holds what it gets until it
-// ends or the node is lost. These rules hold:
+// priorities come first. Within a priority, jobs that hold nodes come first, because their nodes
+// are idle until the lost nodes are replaced. Then comes the user who holds the fewest GPUs in that
+// priority. This is max-min fairness (Ghodsi et al., Dominant Resource Fairness, NSDI 2011, with
+// GPUs as the one resource). Jobs of one user are in the order of submission. A job whose turn has
+// come keeps its turn. After a change that can help, the first job is tried. Either it gets all
+// nodes of a plan at once, with only the GPUs that it may have, or it waits and is told why
+// ([job.Queued]). A job holds its share of a node until the job ends or the node is lost. These
+// rules hold:
 //
-//   - One job holds a GPU. Within a reservation, up to [Spec].Colocated jobs may hold one at a
-//     time, and only when no other GPU will do.
-//   - A job behind a job that waits, waits too, and is told behind which job.
-//   - The first job preempts jobs of lower priorities that hold what it lacks, never reservations:
-//     the lowest priority first, and within it the newest. Each gets notice and gives up all
-//     its nodes, even those that the first job does not need, before it is served again.
+//   - A GPU is held by one job. Within a reservation, up to [Spec].Colocated jobs may hold one GPU
+//     at a time, but only if no other GPU fits.
+//   - A job behind a waiting job waits too, and is told behind which job.
+//   - The first job preempts jobs of lower priorities that hold nodes that it lacks, but never
+//     reservations. Jobs of the lowest priority are preempted first, and within a priority the
+//     newest job. A preempted job gets notice and gives up all its nodes, even nodes that the first
+//     job does not need, before it is served again.
 //   - A job that would take its user past a limit waits, and no other job waits behind it.
-//   - A job with Backfill need not wait behind others, but it does not get the nodes that the
-//     first in the queue will get: its shadow. The shadow is a plan made as if no job held
-//     anything, of the nodes with the most free GPUs. The plan stays while that job stays the first
-//     and these nodes stay, so that no stream of small jobs can starve it. That is the guarantee of
-//     conservative backfilling (Mu'alem and Feitelson, IEEE TPDS 12(6), 2001) for the first job
-//     only, by nodes instead of run times, which are unknown. A job for which the whole
-//     cluster would not suffice keeps nothing from others.
+//   - A job with Backfill need not wait behind others, but it does not get the nodes that the first
+//     job in the queue will get. These nodes are the first job's shadow: a plan on the nodes with
+//     the most free GPUs, made as if no job held anything. The plan stays while that job stays the
+//     first and these nodes stay, so that no stream of small jobs can starve the first job. That is
+//     the guarantee of conservative backfilling (Mu'alem and Feitelson, IEEE TPDS 12(6), 2001) for
+//     the first job only. It reserves nodes instead of times, because run times are unknown. A job
+//     for which the whole cluster would not suffice keeps no nodes from others.
 //   - A reservation waits and is repaired like a job. The jobs within it wait among themselves,
 //     for its nodes alone.
-//   - A job that restarts on the nodes it has does not wait. It grows, up to its most nodes, only
-//     when it is the first.
+//   - A job that restarts on the nodes that it has does not wait. It grows, up to its largest
+//     number of nodes, only when it is the first.
 //   - No job is given a drained node; a job that holds one keeps it.
-//   - A job that excludes a node ([job.State.Excludes]) gives it back before its next attempt for a
-//     free one that is nearest to it by [placement.TopologyLabel]; if there is none, it goes on. A
-//     job is given such a node, or one whose hardware failed in any job ([job.Quarantine]), only if
-//     others will not do.
+//   - A job that excludes a node ([job.State.Excludes]) exchanges it before the next attempt for
+//     the free node that is nearest to it by [placement.TopologyLabel]. If there is no such node,
+//     the job keeps the excluded node. A job gets a node that it excludes, or a node whose hardware
+//     failed in any job ([job.Quarantine]), only if no other node fits.
 //
-// A step costs O(1) beyond the job's own. A try of the queue costs O(n log n) for n nodes, and is
-// made only when enough nodes or GPUs were added or freed.
+// A step costs O(1) beyond the cost of the job's own step. A try of the queue costs O(n log n) for
+// n nodes, and is made only when enough nodes or GPUs were added or freed.
 package cluster
 
 import (
@@ -50,13 +52,13 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Spec is what was asked of the cluster.
+// Spec is a request to the cluster for a job.
 type Spec struct {
 	Job job.Spec
-	// Within is the reservation on whose nodes and GPUs the job runs; empty if it runs on the
-	// cluster's.
+	// Within is the reservation on whose nodes and GPUs the job runs; empty if the job runs on
+	// those of the cluster.
 	Within string
-	// GPUs are the indexes of the only GPUs that the job may have, on every node; nil is any.
+	// GPUs, if not nil, are indexes: the job may have only these GPUs of each node.
 	GPUs []int
 	// Backfill says that the job may start before waiting jobs if that takes nothing from the first
 	// of them.
@@ -76,7 +78,8 @@ type Spec struct {
 	OnlyJob bool
 }
 
-// Priority is how urgent a job is, in the words of Marin's Iris. A job preempts those of a lower one.
+// Priority is how urgent a job is, in the words of Marin's Iris. A job preempts jobs of lower
+// priorities.
 type Priority string
 
 const (
@@ -111,15 +114,15 @@ type Event interface{ event() }
 type (
 	// Submitted adds a job that [State.Check] has let pass.
 	Submitted struct{ Spec Spec }
-	// Joined says that a node is there. For a node that was there already, it brings newer facts,
-	// and the agent is back as with [Rejoined]. The node's time is charged by its Kind, which is empty
-	// if the node has none.
+	// Joined says that a node is there. If the node was there already, the event has newer facts,
+	// and means that the agent is back, like [Rejoined]. The node's time is charged by its Kind,
+	// which is empty if the node has none.
 	Joined struct {
 		Node placement.Node
 		Kind string
 	}
-	// Freed says that GPUs of a node, by index, are free now that processes outside the cluster held
-	// when it joined.
+	// Freed says that some GPUs of a node, by index, are free now. Processes outside the cluster
+	// held these GPUs when the node joined.
 	Freed struct {
 		Node string
 		GPUs []int
@@ -129,15 +132,15 @@ type (
 	// Rejoined says that an agent is back after its connection broke. Its node was never lost.
 	Rejoined struct{ Node string }
 	// Drain stops a node from being given to any job. [Outcome].Leave has the node once no job
-	// holds it. If Leaves is set, the jobs that hold the node are told, and give it up.
+	// holds it. If Leaves is set, the jobs that hold the node are told of it, and give the node up.
 	Drain struct {
 		Node   string
 		Leaves *job.Draining
 	}
 	// Limited replaces the limits of users.
 	Limited struct{ Limits Limits }
-	// Avoid gives a node to jobs only if no other node suffices, as [job.Quarantine] does. Readmit
-	// ends the avoidance.
+	// Avoid says that jobs get a node only if no other node suffices, like [job.Quarantine].
+	// Readmit ends that.
 	Avoid   struct{ Node, Why string }
 	Readmit struct{ Node string }
 	// Happened is an event of one job: a report of one of its nodes, the answer to a timer, or
@@ -163,7 +166,8 @@ func (Happened) event()  {}
 // Step is one step of one job.
 type Step struct {
 	Job string
-	// Event is what the job was told; nil when only actions are due. Stale is as [job.State.Stale].
+	// Event is the event that the job got; nil if the step has only actions. Stale is as
+	// [job.State.Stale].
 	Event   job.Event
 	Stale   bool
 	Actions []job.Action
@@ -176,7 +180,7 @@ type Step struct {
 	Granted *placement.Plan
 }
 
-// Outcome is what an event caused.
+// Outcome has the effects of an event.
 type Outcome struct {
 	// Steps are the steps of jobs, in order.
 	Steps []Step

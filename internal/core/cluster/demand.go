@@ -2,10 +2,10 @@ package cluster
 
 import "github.com/golaunch/golaunch/placement"
 
-// Demand is what a job or reservation that waits for nodes of the cluster needs.
+// Demand is the need of a job or reservation that waits for nodes of the cluster.
 type Demand struct {
 	Job string
-	// Request is for the fewest nodes with which the job can go on, including the nodes that it
+	// Request asks for the fewest nodes with which the job can go on, including the nodes that it
 	// holds.
 	Request placement.Request
 	// Holds are the job's shares of nodes that the request includes. Not are other nodes that the

@@ -70,7 +70,7 @@ func (s *State) noteQuarantined(e *entry, actions []job.Action) {
 	}
 }
 
-// avoids reports whether a job is given a node only if no other node suffices.
+// avoids reports whether a job gets a node only if no other node suffices.
 func (s *State) avoids(e *entry, node string) bool {
 	_, avoided := s.avoided[node]
 	return avoided || e.state.Excludes(node)

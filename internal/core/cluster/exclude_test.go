@@ -11,7 +11,7 @@ import (
 // ecc is what a rank prints when its GPU's memory fails.
 const ecc = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 
-// giveBack books that a job gives back a node that was not drained.
+// giveBack records that a job gives back a node that was not drained.
 func (m *sim) giveBack(r *record, ev job.Draining) error {
 	if by, preempted := preemptor(ev); preempted {
 		return m.preempted(r, m.job(by))
@@ -29,7 +29,8 @@ func (m *sim) giveBack(r *record, ev job.Draining) error {
 }
 
 // checkExchange checks that a job exchanges excluded nodes just before its next attempt if others
-// are free, gives back none otherwise, and gets no node to avoid while others suffice.
+// are free, and otherwise gives back no node. It checks that the job gets no node that it avoids
+// while others suffice.
 func (w *world) checkExchange(out Outcome, before map[string][]string) error {
 	for _, r := range w.jobs {
 		if r.gave > r.gifts {
@@ -64,9 +65,9 @@ func (w *world) checkExchange(out Outcome, before map[string][]string) error {
 	return nil
 }
 
-// checkKept checks a gang with groups of fixed sizes that keeps an excluded node: there was no
-// other node, or another job had to be repaired first. A preempted gang may have lost the node and
-// got it back between two attempts.
+// checkKept checks that a gang with groups of fixed sizes keeps an excluded node only for a reason:
+// there was no other node, or another job had to be repaired first. A preempted gang may have lost
+// the node and got it back between two attempts.
 func (w *world) checkKept(r *record, before map[string][]string) error {
 	e := w.state.jobs[r.Job.ID]
 	if r.moved || e.state.Phase() != job.Preparing || e.Job.Restart != job.RestartJob || byScore(e.Job.Request) {
@@ -81,7 +82,7 @@ func (w *world) checkKept(r *record, before map[string][]string) error {
 	for _, n := range sum.Nodes {
 		last, ran := r.known[place{n.Node.Name, 0}]
 		if n.NodeRank < 0 || !e.state.Excludes(n.Node.Name) || !ran || last != sum.Attempt-1 {
-			continue // it was given between the attempts, when there was no other
+			continue // the job got the node between the attempts, when there was no other
 		}
 		w.seen["kept"] = true
 		want := r.Job.Request
@@ -98,7 +99,8 @@ func (w *world) checkKept(r *record, before map[string][]string) error {
 	return nil
 }
 
-// checkAvoided checks that a gang's first nodes include none to avoid if other nodes suffice.
+// checkAvoided checks that a gang's first nodes include no node that it avoids if other nodes
+// suffice.
 func (w *world) checkAvoided(r *record, out Outcome) error {
 	e := w.state.jobs[r.Job.ID]
 	if r.gifts == 0 || r.gifts != len(r.held) || r.gave > 0 || r.Backfill || e.Job.Restart != job.RestartJob {
@@ -125,7 +127,7 @@ func (w *world) checkAvoided(r *record, out Outcome) error {
 	return nil
 }
 
-// offers returns the free parts, by the books, of the nodes that a job does not hold. With
+// offers returns the free parts, by the records, of the nodes that a job does not hold. With
 // avoiding, nodes that the job avoids are omitted.
 func (w *world) offers(e *entry, avoiding bool) (nodes []placement.Node) {
 	for name, n := range w.nodes {

@@ -60,8 +60,8 @@ func (s *State) count(e *entry, gpus int) {
 	}
 }
 
-// charge charges the holders of a node for its time until now. It comes before each change of what
-// they hold.
+// charge charges the holders of a node for its time until now. It is called before each change of
+// their shares.
 func (s *State) charge(n *clusterNode) {
 	holders, each, idle := n.divide(s.at)
 	for i, e := range holders {
@@ -74,8 +74,8 @@ func (s *State) charge(n *clusterNode) {
 	n.since = s.at
 }
 
-// divide returns what the holders of a node are to be charged for until a time, and what is idle. A
-// reservation is charged for what jobs hold within it.
+// divide returns the time that the holders of a node are to be charged for until a time, and the
+// idle time. A reservation is also charged for the shares of the jobs within it.
 func (n *clusterNode) divide(until time.Time) (holders []*entry, each []charge.Time, idle charge.Time) {
 	var shares []charge.Share
 	for _, e := range n.holders {
@@ -109,7 +109,7 @@ func (s *State) forget(n *clusterNode) {
 	delete(s.nodes, n.facts.Name)
 }
 
-// refresh counts anew what is free on a node.
+// refresh counts anew the free resources of a node.
 func (s *State) refresh(n *clusterNode) {
 	s.free -= n.freeGPUs
 	if n.counts {
@@ -125,9 +125,9 @@ func (s *State) refresh(n *clusterNode) {
 	s.free += n.freeGPUs
 }
 
-// offer is what the jobs that compete for a node, or for a reservation's share of it, leave free,
-// as if some of the jobs held nothing. Up to sharing of them may hold one GPU. Jobs that take turns
-// on GPUs take turns on CPUs too.
+// offer is the part of a node, or of a reservation's share of a node, that the jobs there leave
+// free, as if some of these jobs held nothing. Up to sharing jobs may hold one GPU. Jobs that take
+// turns on GPUs take turns on CPUs too.
 func (n *clusterNode) offer(whole placement.Node, reservation *entry, sharing int, except map[*entry]bool) placement.Node {
 	left := whole
 	left.GPUs = slices.Clone(whole.GPUs)
@@ -157,7 +157,7 @@ func (n *clusterNode) offer(whole placement.Node, reservation *entry, sharing in
 	return left
 }
 
-// remaining returns what is left of an amount, in the form for placement: 0 stays unknown, and less
+// remaining returns the rest of an amount, in the form for placement: 0 means unknown, and less
 // than 0 means that nothing is left.
 func remaining[T int | int64](whole, left T) T {
 	switch {
@@ -202,8 +202,8 @@ func free(n placement.Node) int {
 	return free
 }
 
-// colocated is how many jobs may hold one GPU at a time, of a reservation or, for nil, of the
-// cluster.
+// colocated is how many jobs may hold one GPU of a reservation at a time. A nil entry stands for
+// the cluster.
 func (e *entry) colocated() int {
 	if e == nil {
 		return 1

@@ -18,13 +18,14 @@ import (
 // maxYield bounds the time that the ranks of a preempted job have to get ready.
 const maxYield = 10 * time.Minute
 
-// maxSpared bounds the tries to spare a victim, starting with the last. Each try costs a plan.
+// maxSpared bounds the tries to spare a victim, which begin with the last victim. Each try costs a
+// plan.
 const maxSpared = 16
 
-// preempt has jobs of lower priorities give up their nodes to the first of the queue, for which
-// there is no other plan. It does nothing if the nodes that are already being given up suffice, or
-// if even all nodes would not suffice. It reports whether it preempted any job, and costs O(n log n
-// log j) for n nodes and j jobs.
+// preempt makes jobs of lower priorities give up their nodes to the first job of the queue, for
+// which there is no other plan. It does nothing if the nodes that are already being given up
+// suffice, or if even all nodes would not suffice. It reports whether it preempted any job. It
+// costs O(n log n log j) for n nodes and j jobs.
 func (s *State) preempt(e *entry) bool {
 	if e.queue.reservation != nil || e.wait.nodes > s.usable {
 		return false
@@ -76,9 +77,9 @@ func (s *State) preempt(e *entry) bool {
 	return true
 }
 
-// victims returns the jobs that may be preempted, in order: the lowest priority first and, within
-// it, the last to start, since these lose the least (Slurm's preempt_youngest_first). gone has the
-// jobs that give up what they hold anyway.
+// victims returns the jobs that may be preempted, in order: the lowest priority first and, within a
+// priority, the job that started last, because it loses the least (Slurm's preempt_youngest_first).
+// gone has the jobs that give up their nodes anyway.
 func (s *State) victims(e *entry) (victims []*entry, gone map[*entry]bool) {
 	gone = map[*entry]bool{}
 	for _, v := range s.jobs {
@@ -125,7 +126,7 @@ func (s *State) needed(plan placement.Plan, jobs []*entry) []*entry {
 	return slices.DeleteFunc(slices.Clone(jobs), func(e *entry) bool { return !on[e] })
 }
 
-// yield has a job give up all its nodes to another one.
+// yield makes a job give up all its nodes to another job.
 func (s *State) yield(e, to *entry) {
 	s.leave(e)
 	within := min(e.Job.DrainTime, maxYield)
@@ -157,7 +158,7 @@ func (s *State) awaited(e *entry) (all []report.Awaited) {
 	return all
 }
 
-// preempting says for which preempted jobs another job waits; empty if for none.
+// preempting names the preempted jobs for which another job waits; empty if there are none.
 func (s *State) preempting(e *entry) string {
 	var names []string
 	for _, a := range s.awaited(e) {
@@ -169,7 +170,7 @@ func (s *State) preempting(e *entry) string {
 	return "waiting for " + strings.Join(names, " and ")
 }
 
-// leastGPUs is how many GPUs the fewest ranks of a job need.
+// leastGPUs is how many GPUs a job needs for its smallest number of ranks.
 func leastGPUs(r placement.Request) int {
 	if !r.GPU {
 		return 0
@@ -185,7 +186,8 @@ func (s *State) allowed(p purse) (gpus int, limited bool) {
 	return gpus, limited
 }
 
-// exceeds reports whether the least that a waiting job lacks would take its user past a limit.
+// exceeds reports whether the fewest GPUs that a waiting job lacks would take its user past a
+// limit.
 func (s *State) exceeds(e *entry) bool {
 	most, limited := s.allowed(e.purse())
 	return limited && e.Job.Request.GPU && s.used[e.purse()]+s.lacks(e) > most

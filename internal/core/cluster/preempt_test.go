@@ -18,7 +18,7 @@ func preemptor(ev job.Draining) (id string, preempted bool) {
 	return id, preempted
 }
 
-// preempted books that a job is being preempted.
+// preempted records that a job is being preempted.
 func (m *sim) preempted(r, by *record) error {
 	switch {
 	case r.Reserve || r.Within != "" || by == nil || by.Within != "":
@@ -40,7 +40,7 @@ func (r *record) priority() Priority {
 	return r.Priority
 }
 
-// sharing has users submit jobs of all priorities, and limits that change.
+// sharing makes users submit jobs of all priorities, under limits that change.
 type sharing struct {
 	on  bool
 	rng *rand.Rand
@@ -79,7 +79,7 @@ func (s sharing) limits(none bool) Limits {
 	return l
 }
 
-// used counts, by the books, the GPUs of a user in a priority.
+// used counts, by the records, the GPUs of a user in a priority.
 func (m *sim) used(user string, p Priority) (gpus int) {
 	for _, r := range m.jobs {
 		if r.Within == "" && r.User == user && r.priority() == p {
@@ -100,7 +100,7 @@ func (m *sim) most(user string, p Priority) (int, bool) {
 	return n, ok
 }
 
-// exceeds reports whether a job would take its user past a limit, by the books.
+// exceeds reports whether a job would take its user past a limit, by the records.
 func (w *world) exceeds(r *record) bool {
 	most, limited := w.most(r.User, r.priority())
 	if !limited || !r.Job.Request.GPU || r.Within != "" {
@@ -130,8 +130,8 @@ func (w *world) turns() []string {
 	return list
 }
 
-// checkSharing checks that no limit is passed, that higher priorities come first, and that exactly the
-// jobs are preempted that must be.
+// checkSharing checks that no limit is passed, that higher priorities come first, and that only
+// necessary preemptions are made.
 func (w *world) checkSharing() error {
 	turns := w.turns()
 	for i, id := range turns[min(1, len(turns)):] {
@@ -142,7 +142,7 @@ func (w *world) checkSharing() error {
 	for _, r := range w.jobs {
 		most, limited := w.most(r.User, r.priority())
 		if slices.Equal(r.Job.Request.PerNode, []int{placement.AllGPUs}) {
-			continue // the job was there before the limit, and counts as one GPU for each node
+			continue // the job began before the limit, and counts as one GPU for each node
 		}
 		if len(r.leaving) > 0 {
 			continue // the job has another node for one that it gives up
@@ -160,9 +160,9 @@ func (w *world) checkSharing() error {
 	return w.checkPreempted(w.job(turns[0]))
 }
 
-// checkPreempted checks that jobs are preempted if and only if the first of the queue would have
-// room without all jobs of lower priorities. It then must have room once the preempted jobs are
-// gone.
+// checkPreempted checks that jobs are preempted if and only if the first job of the queue would
+// have room without all jobs of lower priorities. The first job must then have room once the
+// preempted jobs are gone.
 func (w *world) checkPreempted(head *record) error {
 	goes := func(r *record) bool {
 		_, ends := w.state.jobs[r.Job.ID].state.Result()
@@ -204,12 +204,12 @@ func (w *world) fits(r *record, gone func(*record) bool) bool {
 	return err == nil
 }
 
-// left is what a job can have of a node by the books.
+// left is the part of a node that a job can have, by the records.
 func (w *world) left(e *entry, n placement.Node) placement.Node {
 	return w.leftBy(e, n, func(*record) bool { return true })
 }
 
-// checkPriorities checks that a job that got nodes went before none of a higher priority.
+// checkPriorities checks that a job that got nodes did not overtake a job of a higher priority.
 func (w *world) checkPriorities(r, head *record) error {
 	if r.Within == "" && head.priority().above(r.priority()) && !r.Backfill {
 		return fmt.Errorf("job %s (%s) got nodes before job %s (%s)", r.Job.ID, r.priority(), head.Job.ID, head.priority())

@@ -14,7 +14,7 @@ import (
 func (s *State) enter(e *entry) {
 	s.leave(e)
 	if e.yields != nil {
-		return // what it still holds goes to another job
+		return // another job gets the nodes that the job still holds
 	}
 	e.wait.begin(len(e.held) > 0 && e.state.LastCall() == 0)
 	if e.queue.first == e {
@@ -41,7 +41,7 @@ func (q *queue) mark(s *State, better bool) {
 	}
 }
 
-// serve gives waiting jobs what they can have.
+// serve gives waiting jobs the nodes that they can have.
 func (s *State) serve() {
 	for len(s.dirty) > 0 {
 		q := s.dirty[0]
@@ -60,7 +60,7 @@ func (s *State) serve() {
 	}
 }
 
-// order sorts a queue in the order of turns, which changes with what users hold.
+// order sorts a queue in the order of turns. This order changes when users get or give back GPUs.
 func (s *State) order(q *queue) {
 	if q.reservation == nil {
 		ahead := map[purse]bool{}
@@ -76,7 +76,7 @@ func (s *State) order(q *queue) {
 	slices.SortStableFunc(q.waiting, s.byTurn)
 }
 
-// serveFirst tries the first job of a queue, and reports whether the job got something.
+// serveFirst tries the first job of a queue, and reports whether the job got any node.
 func (s *State) serveFirst(e *entry, better bool) bool {
 	e.wait.skip(false)
 	why, futile := s.futile(e, better)
@@ -91,7 +91,7 @@ func (s *State) serveFirst(e *entry, better bool) bool {
 	}
 	e.wait.takeTurn()
 	if (better || !futile) && s.preempt(e) && s.preempting(e) == "" {
-		return false // they have given up their nodes at once, and the queue is served again
+		return false // the preempted jobs have given up their nodes at once, and the queue is served again
 	}
 	s.tell(e, cmp.Or(s.preempting(e), why))
 	return !futile && s.startWithLess(e)
@@ -150,7 +150,7 @@ func (s *State) serveOthers(q *queue, better bool) {
 	}
 }
 
-// enlarge gives running jobs what no other job waits for.
+// enlarge gives running jobs the nodes that no other job waits for.
 func (s *State) enlarge(q *queue) {
 	q.growing = slices.DeleteFunc(q.growing, func(e *entry) bool { return e.ended || !e.state.Grows() })
 	for _, e := range slices.Clone(q.growing) {
@@ -160,7 +160,8 @@ func (s *State) enlarge(q *queue) {
 	}
 }
 
-// startWithLess starts a job that has enough nodes, but not its most, and reports whether it did.
+// startWithLess starts a job that has enough nodes, but fewer than it could use, and reports
+// whether it did.
 func (s *State) startWithLess(e *entry) bool {
 	call := e.state.LastCall()
 	if call == 0 || e.ended {
@@ -197,8 +198,8 @@ func (s *State) grant(e *entry, plan placement.Plan, whole bool) {
 	s.startWithLess(e)
 }
 
-// backfill starts a job ahead of the first of its queue, on nodes that the first does not need.
-// Once a job cannot start, no later job with the same request is tried.
+// backfill starts a job ahead of the first job of its queue, on nodes that the first job does not
+// need. Once a job cannot start, no later job with the same request is tried.
 func (s *State) backfill(e *entry, better bool, failed map[string]bool) bool {
 	if e.wait.skipped && !better || e.wait.gpus > s.free && e.queue.reservation == nil {
 		return false

@@ -9,10 +9,10 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// A reservation is a [job.State] that never starts. It is placed once it asks its master for a
-// port, and the question is never answered.
+// A reservation is a [job.State] that never starts. It counts as placed once it asks its master for
+// a port. This question is never answered.
 
-// reserve turns a step of that state into one of a reservation.
+// reserve turns a step of that state into a step of a reservation.
 func (s *State) reserve(e *entry, st *Step) {
 	if _, again := st.Event.(job.Rejoined); again {
 		st.Actions, st.Reason = nil, ""
@@ -73,7 +73,7 @@ func (s *State) cancelWithin(e *entry, ev job.Cancel) {
 	}
 }
 
-// close takes back what a job held. An ended reservation is closed together with the last job
+// close takes back the nodes of a job. An ended reservation is closed together with the last job
 // within it.
 func (s *State) close(e *entry) {
 	e.done = true

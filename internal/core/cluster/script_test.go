@@ -130,7 +130,7 @@ func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
 	}
 }
 
-// charged prints what jobs are charged for, and what is idle, in seconds of nodes and GPUs.
+// charged prints the charges of jobs and the idle time, in seconds of nodes and GPUs.
 func (m *sim) charged(b *strings.Builder) {
 	jobs, others := m.state.Charged(m.at)
 	line := func(who string, charged map[string]charge.Time) {
@@ -144,7 +144,7 @@ func (m *sim) charged(b *strings.Builder) {
 	line("idle", others.Idle)
 }
 
-// answer delivers all messages on their way to a job, and those that follow from them.
+// answer delivers all messages on their way to a job, and all messages that follow from these.
 func (m *sim) answer(t *testing.T, b *strings.Builder, id string) {
 	for {
 		i := slices.IndexFunc(m.due, func(h Happened) bool { return h.Job == id })

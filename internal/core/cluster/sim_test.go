@@ -18,8 +18,8 @@ import (
 )
 
 // sim is a cluster with its coordinator: it keeps a log, carries out actions on simulated nodes,
-// and starts the coordinator anew from the log. Its own books of what each job holds follow from
-// the steps alone.
+// and starts the coordinator anew from the log. It also keeps records of its own, from the steps
+// alone, of the nodes that each job holds.
 type sim struct {
 	state *State
 	// past is a snapshot, nil at first, and log the events since.
@@ -32,8 +32,8 @@ type sim struct {
 	// drained are nodes that were asked to drain, true once they may leave.
 	drained map[string]bool
 	limits  Limits
-	// at is the time, and passed the time of nodes by kind, without what a clock that was set back
-	// shows again.
+	// at is the time. passed is the time of nodes by kind; time that a clock shows twice, because
+	// it was set back, counts once.
 	at     time.Time
 	passed map[string]charge.Time
 }
@@ -41,12 +41,12 @@ type sim struct {
 // record is a job and its live processes.
 type record struct {
 	Spec
-	// steps counts the steps that it has made.
+	// steps counts the job's steps.
 	steps int
 	held  map[string]placement.Node
-	// leaving are the nodes that it is to give up.
+	// leaving are the nodes that the job must give up.
 	leaving map[string]bool
-	// runs are the starts whose processes live, by node and unit.
+	// runs has the starts whose processes live, by node and unit.
 	runs map[place]job.Start
 	// known are the newest attempts that nodes know.
 	known   map[place]int
@@ -57,11 +57,11 @@ type record struct {
 	// preemption began with the newest outcome. moved says that the job was ever preempted.
 	yielding, yields, moved bool
 	// gifts counts the nodes that the newest outcome gave the job. gave counts the nodes that the
-	// job gave back for others.
+	// job gave back in exchange for others.
 	gifts, gave int
 	// exclusion is the newest alarm that ends the exclusion of its nodes.
 	exclusion int
-	// gpuTime is the time of the GPUs that it held, in milliseconds.
+	// gpuTime is the time of the GPUs that the job held, in milliseconds.
 	gpuTime int64
 }
 
@@ -76,7 +76,7 @@ func newSim() *sim {
 	}
 }
 
-// told is an event with its time, and the nodes that it let leave, in order.
+// told is an event with its time, and the nodes that the event let leave, in order.
 type told struct {
 	at    time.Time
 	what  Event
@@ -118,7 +118,7 @@ func (m *sim) step(ev Event) (Outcome, error) {
 			e.Tail = ""
 			return m.steps(Happened{ev.Job, e})
 		}
-	default: // it changes no books
+	default: // other actions change no records
 	}
 	return m.steps(ev)
 }
@@ -220,11 +220,11 @@ func (m *sim) uses(reservation *record, node string) bool {
 	})
 }
 
-// book keeps the books.
+// book updates the records.
 func (m *sim) book(r *record, ev job.Event) error {
 	switch ev := ev.(type) {
 	case job.Joined:
-		if r.leaving[ev.Node.Name] { // it has given it up in the same step
+		if r.leaving[ev.Node.Name] { // the job has given the node up in the same step
 			delete(r.leaving, ev.Node.Name)
 			delete(r.held, ev.Node.Name)
 		}
@@ -232,7 +232,7 @@ func (m *sim) book(r *record, ev job.Event) error {
 		if _, draining := m.drained[ev.Node.Name]; !r.OnlyJob && (!there || draining) {
 			return fmt.Errorf("a node that is gone or drained")
 		}
-		if r.yielding { // it has given up all nodes in the same step
+		if r.yielding { // the job has given up all nodes in the same step
 			maps.DeleteFunc(r.held, func(name string, _ placement.Node) bool { return r.leaving[name] })
 			clear(r.leaving)
 			if r.yielding = false; len(r.held) > 0 || m.state.jobs[r.Job.ID].yields != nil {
@@ -320,7 +320,7 @@ func (m *sim) open(r *record) int {
 	return open
 }
 
-// mayStart checks that ranks start only on GPUs that their job, and no stranger, holds.
+// mayStart checks that ranks start only on GPUs that their job holds, and no stranger.
 func (m *sim) mayStart(r *record, a job.Start) error {
 	share, ok := r.held[a.Group.Node.Name]
 	if r.result != nil || r.Reserve || !ok {
@@ -403,7 +403,7 @@ func (m *sim) wait(d time.Duration) {
 	}
 }
 
-// kindOf is odd or even.
+// kindOf is the kind of a node, odd or even.
 func kindOf(n placement.Node) string {
 	if strings.ContainsAny(n.Name[len(n.Name)-1:], "13579") {
 		return "odd"

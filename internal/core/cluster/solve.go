@@ -8,8 +8,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// solve plans what a job lacks, on the nodes that it holds and on others, but not on those in
-// except. It uses nodes that the job avoids only if there is no other plan.
+// solve plans a job, on the nodes that it holds and on others, but not on the nodes in except. It
+// uses nodes that the job avoids only if there is no other plan.
 func (s *State) solve(e *entry, except map[string]bool) (p placement.Plan, whole bool, err error) {
 	r, whole, _ := e.state.Wants()
 	r = s.capped(e, r, whole)
@@ -31,9 +31,9 @@ func (s *State) solve(e *entry, except map[string]bool) (p placement.Plan, whole
 	return p, whole, err
 }
 
-// expect notes how many usable nodes and free GPUs, at least, must be there before another try can
-// succeed. The bounds hold for any order and any sizes, because only absent nodes count as missing
-// and a plan has at least one GPU for each rank.
+// expect notes the least numbers of usable nodes and free GPUs with which another try can succeed.
+// The bounds hold for any order and any sizes, because only absent nodes count as missing and a
+// plan has at least one GPU for each rank.
 func (e *entry) expect(r placement.Request, err error, usable int) {
 	nodes, gpus := 0, 0
 	if r.GPU {
@@ -84,7 +84,7 @@ func (s *State) candidates(e *entry, whole bool, except map[string]bool, sharing
 	return list
 }
 
-// only leaves the GPUs that a job may have.
+// only removes the GPUs that a job may not have.
 func (e *entry) only(n placement.Node) placement.Node {
 	if e.GPUs != nil {
 		n.GPUs = slices.DeleteFunc(slices.Clone(n.GPUs), func(g placement.GPU) bool {
@@ -104,8 +104,8 @@ func (s *State) castShadow(q *queue) bool {
 	return true
 }
 
-// dropShadow makes the queue cast its shadow again if the node that is gone was in it. The first
-// job may then have to preempt other jobs.
+// dropShadow makes the queue cast its shadow again if a lost node was in the shadow. The first job
+// may then have to preempt other jobs.
 func (q *queue) dropShadow(node string) {
 	if q.shadow[node] {
 		q.first, q.shadow, q.better = nil, nil, true
@@ -121,8 +121,8 @@ func (s *State) dropShadows(n *clusterNode) {
 	}
 }
 
-// shadow returns the nodes of a plan for a job as if no other job held anything, taken from the
-// nodes with the most free GPUs. It is nil if there is no such plan.
+// shadow returns the nodes of a plan for a job, made as if no other job held anything, on the nodes
+// with the most free GPUs. It is nil if there is no such plan.
 func (s *State) shadow(e *entry) map[string]bool {
 	if e.wait.nodes > s.usable {
 		return nil

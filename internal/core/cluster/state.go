@@ -17,8 +17,8 @@ type State struct {
 	jobs  map[string]*entry
 	// onlyJob is the only job that the coordinator serves, or nil.
 	onlyJob *entry
-	// avoided says why nodes are given only if no others suffice. It also has nodes that are not
-	// there.
+	// avoided has the nodes that jobs get only if no others suffice, each with the reason. Some of
+	// these nodes may be absent.
 	avoided map[string]string
 	// submitted counts all jobs that were ever submitted. started counts the jobs that got their
 	// first node.
@@ -26,29 +26,29 @@ type State struct {
 	limits             Limits
 	// used counts the GPUs that each user holds in each priority.
 	used map[purse]int
-	// yielding are the jobs that are being preempted, in the order in which they were told.
+	// yielding are the jobs that are being preempted, in the order in which they got notice.
 	yielding []*entry
 	queue    *queue
-	// usable counts the nodes that jobs may be given, free the free GPUs on them.
+	// usable counts the nodes that jobs may get, and free the free GPUs on these nodes.
 	usable, free int
-	// dirty are the queues in which something may have become possible.
+	// dirty are the queues that must be served at the end of the step.
 	dirty []*queue
-	// spent has the time of nodes that is divided, except what known jobs were charged for.
+	// spent has the divided time of nodes, except the charges of known jobs.
 	spent charge.Ledger
 	out   Outcome `snapshot:"-"`
 	// at is the time of the newest event.
 	at time.Time `snapshot:"-"`
 }
 
-// purse identifies a user and a priority, whose GPUs are counted together.
+// purse is a user and a priority: the GPUs of a user in a priority are counted together.
 type purse struct {
 	user     string
 	priority Priority
 }
 
-// clusterNode is a node with what jobs hold of it.
+// clusterNode is a node with the jobs that hold parts of it.
 type clusterNode struct {
-	// facts are what the node reported. free is what jobs do not hold of it.
+	// facts are the node as it was reported. free is the part of the node that no job holds.
 	facts, free placement.Node
 	drained     bool
 	// holders are the jobs that hold a share of the node, in the order of submission.
@@ -57,7 +57,7 @@ type clusterNode struct {
 	// the node counts.
 	freeGPUs int
 	counts   bool
-	// kind is the kind of node, and since when its holders have held it as they do.
+	// kind is the kind of the node, and since is when its holders got their present shares.
 	kind  string
 	since time.Time
 }
@@ -72,30 +72,30 @@ type entry struct {
 	// jobs within it.
 	queue, inner *queue
 	wait         wait
-	// held has the shares that the job was given, by node name. leaving are the nodes that it is to
+	// held has the job's shares of nodes, by node name. leaving are the nodes that the job must
 	// give up.
 	held    map[string]placement.Node
 	leaving map[string]bool
-	// gpus counts the GPUs that the job holds. least is how many its fewest ranks need. started is
-	// its place in the order in which jobs got their first node.
+	// gpus counts the GPUs that the job holds. least is how many GPUs its smallest number of ranks
+	// needs. started is its place in the order in which jobs got their first node.
 	gpus, least, started int
 	// yields is the job that preempts this one, and until is when this job's ranks must have ended;
 	// empty otherwise.
 	yields *entry
 	until  time.Time
-	// charged is what it was charged for, by kind of node.
+	// charged has the job's charges by kind of node.
 	charged map[string]charge.Time
 	// ended says that the job itself has ended, while jobs within a reservation may still run. done
 	// says that the job no longer holds anything.
 	ended, done bool
 }
 
-// wait is a job's place in its queue.
+// wait is the state of a job in its queue.
 type wait struct {
 	// queued says that the job waits. repair says that it also holds nodes, which are useless
 	// without further ones.
 	queued, repair bool
-	// told is the reason for waiting that the job was given. behind is the job before it in the
+	// told is the reason for waiting that the job was told. behind is the job before it in the
 	// queue, if that is the reason.
 	told   string
 	behind *entry
@@ -103,9 +103,9 @@ type wait struct {
 	// at least this many usable nodes and free GPUs.
 	tried       bool
 	nodes, gpus int
-	// skipped says that there was no plan for the job ahead of the first of its queue. turn says
-	// that its turn has come. ahead says that the turn of a job of the same user and priority has
-	// come. over says that the job would take its user past a limit.
+	// skipped says that there was no plan for the job ahead of the first job of its queue. turn
+	// says that the job's turn has come. ahead says that the turn of another job of the same user
+	// and priority has come. over says that the job would take its user past a limit.
 	skipped, turn, ahead, over bool
 }
 
@@ -125,14 +125,14 @@ type queue struct {
 	// waiting are the waiting jobs in the order of their turns. open are the jobs of a reservation
 	// that are not done.
 	waiting, open []*entry
-	// growing are jobs that run, or ran, on fewer nodes than their most, in the order in which they
-	// became due.
+	// growing are jobs that run, or ran, on fewer nodes than they could use, in the order in which
+	// they became due.
 	growing []*entry
 	// first is the job whose shadow keeps nodes from others. The shadow has the nodes that the job
 	// will get.
 	first  *entry
 	shadow map[string]bool
-	// dirty says that the queue must be served, better that nodes or GPUs were added or freed.
+	// dirty says that the queue must be served. better says that nodes or GPUs were added or freed.
 	dirty, better bool
 }
 

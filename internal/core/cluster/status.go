@@ -20,7 +20,7 @@ type JobSummary struct {
 	// finished.
 	Summary job.Summary
 	// Waits is why the job is in the queue; empty when it is not. WaitsFor are the jobs for which
-	// it waits, as far as they are known.
+	// it waits, if they are known.
 	Waits    string
 	WaitsFor []report.Awaited
 }
@@ -75,7 +75,7 @@ func (s *State) excluded() map[string][]report.Exclusion {
 // Drained reports whether a node is there and drained.
 func (s *State) Drained(node string) bool { return s.nodes[node] != nil && s.nodes[node].drained }
 
-// Avoided says why jobs are given a node only if no other node suffices; empty for other nodes.
+// Avoided says why jobs get a node only if no other node suffices; empty for other nodes.
 func (s *State) Avoided(node string) string { return s.avoided[node] }
 
 // Limited reports whether the limits of users equal the given ones.
@@ -99,8 +99,9 @@ func (s *State) Job(id string) (JobSummary, bool) {
 	return s.status(e), true
 }
 
-// Why says why a job waits. For the first of its queue, it makes a plan and says why for each node.
-// For others, it repeats what they were told. It is empty for a job that does not wait.
+// Why says why a job waits. For the first job of a queue, it makes a plan and gives a reason for
+// each node. For other jobs, it repeats the reason that they were told. It is empty for a job that
+// does not wait.
 func (s *State) Why(id string) string {
 	e := s.jobs[id]
 	if e == nil || !e.wait.queued {
@@ -136,8 +137,8 @@ func (s *State) status(e *entry) JobSummary {
 	return st
 }
 
-// Meeting says which ranks are missing at the start of a job, or what all but a few of its ranks
-// wait for, and whether all ranks have connected. It is empty if there is no such job.
+// Meeting says which ranks are missing at the start of a job, or for which key most of its ranks
+// wait, and whether all ranks have connected. It is empty if there is no such job.
 func (s *State) Meeting(id string, m job.Meeting) (why string, all *job.Complete) {
 	if e := s.jobs[id]; e != nil {
 		return e.state.Meeting(m), e.state.Completed(m)
@@ -181,7 +182,7 @@ func (s *State) Weighs(id string, ev job.Exited) bool {
 	return e != nil && e.state.Weighs(ev)
 }
 
-// Saves returns what is known of a job's checkpoints; nil if nothing is known.
+// Saves returns the known checkpoints of a job; nil if none is known.
 func (s *State) Saves(id string) *report.Saves {
 	if e := s.jobs[id]; e != nil {
 		return e.state.Saves()
@@ -189,8 +190,8 @@ func (s *State) Saves(id string) *report.Saves {
 	return nil
 }
 
-// Charged returns what each job that is known was charged for until a time, by ID and kind of node, and
-// the time of all others.
+// Charged returns the charges of each known job until a time, by ID and kind of node, and the
+// ledger with all other time.
 func (s *State) Charged(until time.Time) (jobs map[string]map[string]charge.Time, others charge.Ledger) {
 	jobs, others = make(map[string]map[string]charge.Time, len(s.jobs)), s.spent.Clone()
 	for id, e := range s.jobs {
@@ -209,7 +210,7 @@ func (s *State) Charged(until time.Time) (jobs map[string]map[string]charge.Time
 	return jobs, others
 }
 
-// Forget drops a finished job, and keeps what its user was charged for. Any other job stays.
+// Forget drops a finished job, and adds its charges to its user's. Any other job stays.
 func (s *State) Forget(id string) {
 	if e := s.jobs[id]; e != nil && e.done {
 		s.spent.Fold(e.User, e.charged)

@@ -86,7 +86,7 @@ func (s *State) give(e *entry, share placement.Node) {
 	s.step(e, job.Joined{Node: share})
 }
 
-// freed makes GPUs of a node available. The shares that jobs hold stay the same.
+// freed makes GPUs of a node available. The jobs' shares of the node stay the same.
 func (s *State) freed(ev Freed) {
 	n := s.nodes[ev.Node]
 	if n == nil {
@@ -158,8 +158,8 @@ func (s *State) drain(ev Drain) {
 	}
 }
 
-// dropGivenUp takes from a job the nodes that it has given up, and from a reservation the nodes
-// that the jobs within it have given up too. It reports whether it took any.
+// dropGivenUp takes from a job the nodes that it has given up. From a reservation, it takes only
+// nodes that the jobs within it have given up too. It reports whether it took any node.
 func (s *State) dropGivenUp(e *entry) (fewer bool) {
 	for _, name := range sorted(e.leaving) {
 		n := s.nodes[name]
@@ -229,7 +229,7 @@ func (s *State) step(e *entry, ev job.Event) {
 	}
 }
 
-// note records what the cluster must know about a step of a job.
+// note records the effects of a job's step on the cluster.
 func (e *entry) note(ev job.Event, actions []job.Action) {
 	switch ev := ev.(type) {
 	case job.Queued:

@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	// The first 40 worlds have everything that TestWorld must see.
+	// The first 40 worlds have all situations that TestWorld must see.
 	worlds    = flag.Int("worlds", max(40, mutants.Worlds(300)), "how many random worlds TestWorld makes")
 	worldSeed = flag.Uint64("world-seed", 0, "make just this world, and print what happens in it")
 )
@@ -66,7 +66,7 @@ type world struct {
 	*sim
 	rng     *rand.Rand
 	sharing sharing
-	// pool has all machines, also those that are away.
+	// pool has all machines, including absent ones.
 	pool []placement.Node
 	// calm is the time of repair. held says that strangers hold GPUs at first.
 	calm, held bool
@@ -77,7 +77,8 @@ type world struct {
 	taken  map[string]map[string]bool
 	seen   map[string]bool
 	print  func(string, ...any)
-	// clock says how much time passes before each event. At times, turned worlds set it back.
+	// clock says how much time passes before each event. In turned worlds, the clock is set back at
+	// times.
 	clock  *rand.Rand
 	turned bool
 }
@@ -285,7 +286,7 @@ func (w *world) drainJobs(node string) error {
 	return nil
 }
 
-// deliver brings one answer, mostly the oldest, but never the placement limit.
+// deliver delivers one answer, mostly the oldest, but never the end of the placement limit.
 func (w *world) deliver() error {
 	i := 0
 	if w.chance(4) {
@@ -408,7 +409,7 @@ func (w *world) event(ev Event) error {
 	if err := w.check(out); err != nil || len(out.Leave) < 2 {
 		return err
 	}
-	return w.crash() // their order is easily lost
+	return w.crash() // a crash easily loses the order of these jobs
 }
 
 // restart crashes the coordinator. Then agents come back one by one, and some have died.

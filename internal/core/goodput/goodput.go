@@ -19,7 +19,7 @@ import (
 // Use is what ranks spend their time on.
 type Use int
 
-// Over is no use of time: the ranks have ended, or are not placed.
+// Over means that no time is used: the ranks have ended, or are not placed.
 const (
 	Over Use = iota
 	// Starting lasts from the decision to start until all ranks of the unit run.
@@ -44,8 +44,7 @@ func (u Use) String() string {
 	return [...]string{"", "starting", "training", "stopping", "backoff", "waiting", "importing"}[max(0, min(u, uses-1))]
 }
 
-// Change says on what the ranks of a unit spend their time from now on, or which step they have
-// reached.
+// Change says how the ranks of a unit use their time from now on, or which step they have reached.
 type Change struct {
 	Unit, Ranks int
 	To          Use
@@ -65,13 +64,13 @@ type Change struct {
 
 // Ledger adds up the time of a job's ranks. The zero Ledger is for a job without nodes.
 type Ledger struct {
-	// now is the newest time that was given. It never goes back, although the clock may. All times
-	// here are in milliseconds.
+	// now is the newest time that the ledger got. It never goes back, even if the clock does. All
+	// times here are in milliseconds.
 	now   int64
 	units map[int]span
 	used  [uses]int64
-	// accounts has what causes have cost, at most maxAccounts, in the order in which they arose.
-	// others is what the rest has cost.
+	// accounts has the costs of causes, at most maxAccounts, in the order in which the causes
+	// arose. others is the cost of the rest.
 	accounts []*account
 	others   account
 	// steps say when the job had reached which step. lost is the training time that was in vain.
@@ -79,16 +78,16 @@ type Ledger struct {
 	steps []sample
 	lost  int64
 	back  *account
-	// saved is how much had been trained and not lost when the newest complete checkpoint began.
-	// saves says that there is one. ranks is the number of ranks of the last change.
+	// saved is the training time, without lost time, when the newest complete checkpoint began.
+	// saves says that there is such a checkpoint. ranks is the number of ranks of the last change.
 	saved, ranks int64
 	saves        bool
 }
 
 const maxAccounts = 32
 
-// span is what a unit has done since a time. blame is the account charged until the unit trains
-// again.
+// span is how a unit has used its time since a time. blame is the account charged until the unit
+// trains again.
 type span struct {
 	use          Use
 	ranks, since int64
@@ -97,7 +96,7 @@ type span struct {
 
 func (s span) until(now int64) int64 { return s.ranks * (now - s.since) }
 
-// account is what a cause on a node has cost. open counts the units that the cause holds up.
+// account has the cost of a cause on a node. open counts the units that the cause holds up.
 type account struct {
 	cause, node string
 	times, open int

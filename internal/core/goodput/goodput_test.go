@@ -15,7 +15,7 @@ import (
 
 func at(seconds int) time.Time { return time.Unix(1_700_000_000+int64(seconds), 0) }
 
-// told is a change at a time, in seconds.
+// told is a change with its time in seconds.
 type told struct {
 	at     int
 	change Change

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// sample says how much time had been trained and not lost when a step was reached.
+// sample is the training time, without lost time, when a step was reached.
 type sample struct{ step, trained int64 }
 
 // maxSteps bounds the samples. If there are more, every other sample is dropped, so old ones are
@@ -14,8 +14,8 @@ type sample struct{ step, trained int64 }
 const maxSteps = 256
 
 // step records that the job has reached a step. The first step after an interruption shows what the
-// interruption lost beyond the training since the last checkpoint: all training since the job was
-// at this step before. If the job ends before another step, no further loss is known.
+// interruption lost: not only the training since the last checkpoint, but all training since the
+// job first reached this step. If the job ends before it makes a step, no further loss is known.
 func (l *Ledger) step(at, step int64) {
 	trained := l.trained(at)
 	i, _ := slices.BinarySearchFunc(l.steps, step, func(s sample, step int64) int { return cmp.Compare(s.step, step) })
@@ -40,8 +40,7 @@ func (l *Ledger) step(at, step int64) {
 	l.steps = append(l.steps, sample{step, trained})
 }
 
-// loseSince charges all training since a checkpoint, given how much had been trained at the
-// checkpoint.
+// loseSince charges all training since a checkpoint, given the training time at the checkpoint.
 func (l *Ledger) loseSince(saved int64, blame *account) {
 	lost := max(0, l.trained(l.now)-saved)
 	l.lost += lost
@@ -58,9 +57,9 @@ func (l *Ledger) AtRisk(at time.Time) time.Duration {
 	return time.Duration(max(0, l.trained(max(l.now, at.UnixMilli()))-l.saved)/l.ranks) * time.Millisecond
 }
 
-// reached returns how much had been trained when the job first reached a step. Sample i is the
-// first sample that is not before the step. Steps between samples are assumed to be equally long.
-// Before the first sample nothing is known, so all training counts as lost.
+// reached returns the training time when the job first reached a step. Sample i is the first sample
+// that is not before the step. Steps between samples are assumed to be equally long. Before the
+// first sample nothing is known, so all training counts as lost.
 func (l *Ledger) reached(i int, step int64) int64 {
 	to := l.steps[i]
 	switch {
@@ -73,8 +72,8 @@ func (l *Ledger) reached(i int, step int64) int64 {
 	return from.trained + int64(float64(to.trained-from.trained)*float64(step-from.step)/float64(to.step-from.step))
 }
 
-// trained returns how much was trained and not lost until a time. The job must still have trained
-// at that time, which must not be before the newest step.
+// trained returns the training time, without lost time, until a time. The job must still have
+// trained at that time, and that time must not be before the newest step.
 func (l *Ledger) trained(at int64) int64 {
 	if n := len(l.steps); n > 0 {
 		return max(l.trainedUntil(at), l.steps[n-1].trained)

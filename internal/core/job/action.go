@@ -10,7 +10,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Action is something that must now be done. Actions are idempotent.
+// Action is an order that must now be carried out. Actions are idempotent.
 //
 //sumtype:decl
 type Action interface {
@@ -36,8 +36,8 @@ type (
 	}
 	// Reach asks a node whether it can start its Ranks of the job and reaches the master's Port at
 	// Addr, an address in text. A newer Seq of a Unit replaces an older one. Late says that ranks
-	// have started with that port. If rank 0 listens there itself, it may not have begun to, or may
-	// have stopped.
+	// have started with that port. If rank 0 listens there itself, it may not listen yet, or may
+	// not listen any more.
 	Reach struct {
 		Node  string
 		Unit  int
@@ -59,9 +59,9 @@ type (
 		OwnRules bool
 	}
 	// Notice announces to the ranks of a unit on a node that they will be stopped after Within, or
-	// earlier if all are [Ready]. Of several notices, the first to end counts. Alarm is the Seq of
-	// the [Alarm] that ends the notice, 0 if the scheduler ends the ranks. The keeper of the clock
-	// uses Alarm to say in a repeated notice how much of Within is left.
+	// earlier if all are [Ready]. Of several notices, the one that ends first counts. Alarm is the
+	// Seq of the [Alarm] that ends the notice, 0 if the scheduler ends the ranks. The keeper of the
+	// clock uses Alarm to say in a repeated notice how much of Within is left.
 	Notice struct {
 		Node          string
 		Unit, Attempt int
@@ -72,8 +72,8 @@ type (
 	// Stop orders a node to end a unit and to answer [Stopped]: Signal, the grace period, SIGKILL.
 	// Kill goes to SIGKILL at once. Signal is the signal with which the job was told to stop; 0 is
 	// SIGTERM. An attempt that the node does not know yet must no longer start there. Evidence says
-	// what to keep of the ranks before they are signalled. Alarm, if not 0, is the Seq of the
-	// [Alarm] with which the grace period begins: the ranks may use the time until then too.
+	// which evidence of the ranks to keep before they are signalled. Alarm, if not 0, is the Seq of
+	// the [Alarm] with which the grace period begins: the ranks may use the time until then too.
 	Stop struct {
 		Node          string
 		Unit, Attempt int
@@ -83,9 +83,9 @@ type (
 		Signal        int `json:",omitempty"`
 		Alarm         int `json:",omitempty"`
 	}
-	// Wait asks for an [Elapsed] after the backoff for that number of Restarts; for 0 there is no
-	// backoff. Long asks for the longest backoff, because something outside the job must be mended
-	// first.
+	// Wait asks for an [Elapsed] after the backoff for that number of Restarts. For 0 Restarts
+	// there is no backoff. Long asks for the longest backoff, because something outside the job
+	// must be mended first.
 	Wait struct {
 		Unit, Attempt, Restarts int
 		Long                    bool
@@ -97,14 +97,14 @@ type (
 		Seq  int
 		For  time.Duration
 	}
-	// Quarantine says that a node's hardware has failed, according to one of its ranks or the
-	// kernel. For the time of [Spec.ExcludeFor], other nodes are preferred to this node.
+	// Quarantine says that a node's hardware has failed, according to one of the node's ranks or
+	// the kernel. For the time of [Spec.ExcludeFor], other nodes are preferred to this node.
 	Quarantine struct{ Node, Why string }
 	// Finish ends the job. It is the last action.
 	Finish struct{ Result report.Result }
 )
 
-// Evidence says why ranks are stopped. The reason decides what is worth keeping of them.
+// Evidence says why ranks are stopped. The reason decides which evidence is worth keeping.
 type Evidence string
 
 const (
@@ -113,7 +113,7 @@ const (
 	// CrashEvidence is for the peers of a failed rank or node. It is taken quickly, since the
 	// restart waits for it.
 	CrashEvidence Evidence = "crash"
-	// HangEvidence is for ranks that hang: keep the place in the program where each of them stands.
+	// HangEvidence is for ranks that hang: keep each rank's place in the program.
 	HangEvidence Evidence = "hang"
 )
 
@@ -130,7 +130,7 @@ const (
 	AlarmRefill AlarmKind = "refill"
 	// AlarmDeparture ends the time that ranks have to get ready to be stopped.
 	AlarmDeparture AlarmKind = "departure"
-	// AlarmSave begins the last part of that time, in which ranks save when they are signalled.
+	// AlarmSave begins the last part of that time. In this part, ranks that catch the signal save.
 	AlarmSave AlarmKind = "save"
 	// AlarmGrow ends the time in which a job keeps its number of nodes ([Spec.GrowAfter]).
 	AlarmGrow AlarmKind = "grow"

@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Event is something that happened.
+// Event is something that happened to a job.
 //
 //sumtype:decl
 type Event interface {
@@ -23,10 +23,11 @@ type Event interface {
 type (
 	// Submitted begins the job, so that the wait for its first node is bounded too.
 	Submitted struct{}
-	// Joined says that a node is there, at the start or as a spare. For an idle node that had
-	// joined before, it brings newer facts.
+	// Joined says that a node is there, at the start or as a spare. If an idle node had joined
+	// before, the event has newer facts about it.
 	Joined struct{ Node placement.Node }
-	// Freed says that GPUs of a node, by index, are free now that were held when it joined.
+	// Freed says that some GPUs of a node, by index, are free now. They were held when the node
+	// joined.
 	Freed struct {
 		Node string
 		GPUs []int
@@ -37,7 +38,7 @@ type (
 	// orders to its agent may have been.
 	Rejoined struct{ Node string }
 	// Draining says that a node will be gone after Within, and why. The node's ranks may use that
-	// time. The event may come again with less time.
+	// time. The event may be repeated with less time.
 	Draining struct {
 		Node   string
 		Within time.Duration
@@ -89,8 +90,8 @@ type (
 		Imports       Imports `json:",omitzero"`
 	}
 	// Met says, in the words of [State.Meeting], which ranks of a gang are missing at the store of
-	// the master node, or which key most ranks wait for there. It comes once the answer has not
-	// changed for a while. Why is empty when there is nothing more to say.
+	// the master node, or for which key most ranks wait there. The event comes once this has not
+	// changed for a while. Why is empty when no rank is missing and none waits.
 	Met struct {
 		Node          string
 		Unit, Attempt int
@@ -98,22 +99,22 @@ type (
 		// Complete says that all ranks have connected; nil before they have.
 		Complete *Complete `json:",omitempty"`
 	}
-	// Stalled says which ranks of a node stand still, and for how long. It comes when a rank with a
-	// heartbeat has had none for the limit (--hang-timeout). It also comes when none of the node's
-	// ranks has moved for that long, or when some have not moved and the others have printed
-	// nothing. It comes again after each half of the limit while the stall lasts, and with no ranks
-	// when the stall is over.
+	// Stalled says which ranks of a node stand still, and for how long. It comes when a rank's
+	// heartbeat has been missing for the limit (--hang-timeout). It also comes when no rank of the
+	// node has moved for that long, or when some ranks have not moved and the others have printed
+	// nothing. It is repeated after each half of the limit while the stall lasts, and comes without
+	// ranks when the stall is over.
 	Stalled struct {
 		Node          string
 		Unit, Attempt int
 		Ranks         []Still
-		// Behind are the processes that NCCL waits for, according to its RAS service; Key is the
-		// reason. Only the master's node asks that service.
+		// Behind are the processes for which others wait, according to NCCL's RAS service; Key is
+		// the reason. Only the master's node asks that service.
 		Behind []Client
-		// More counts further ranks, which say less than those in Ranks.
+		// More counts further ranks, which are less significant than the ranks in Ranks.
 		More int `json:",omitempty"`
-		// Moving counts the ranks that still move but print nothing. If there are any, no heartbeat
-		// is missed.
+		// Moving counts the ranks that still move but print nothing. If it is not 0, no heartbeat
+		// is missing.
 		Moving int `json:",omitempty"`
 	}
 	// Stepped says which step, above 0, rank 0 has reached by its heartbeat, and how long ago.
@@ -138,7 +139,7 @@ type (
 		// between the two. At is when the coordinator heard of the event.
 		Ago, Took time.Duration
 		At        time.Time `json:",omitzero"`
-		// Why is what is missing of a partial checkpoint.
+		// Why names the missing part of a partial checkpoint.
 		Why string
 	}
 	// Exited says that a rank ended, or could not be started.
@@ -184,7 +185,7 @@ type (
 		Seq  int
 	}
 	// Queued says why a cluster has not given the job the nodes that it [State.Wants]. The reason
-	// is void once the job gets another node.
+	// no longer holds once the job gets another node.
 	Queued struct{ Why string }
 	// Cancel asks for the end of the job. Code is its exit code (130 for ^C; 0 counts as 130), Why
 	// the reason, and Ending the word for it, [report.EndCancelled] when empty. A second Cancel
@@ -211,8 +212,8 @@ type (
 	}
 )
 
-// Signalled stops a job because of a signal that each of its processes may have got. Its ranks have
-// until within to get ready, and then get the signal too.
+// Signalled stops a job because of a signal that each of its processes may have got. The ranks have
+// the time within to get ready, and then get the signal too.
 func Signalled(number int, why string, within time.Duration) Cancel {
 	return Cancel{Code: 128 + number, Why: why, Within: within, Signal: number, Once: true}
 }
@@ -253,7 +254,8 @@ type Meeting struct {
 	// or empty.
 	Clients []Client
 	Key     string
-	// Came counts the connected processes. Waiting counts the processes that wait for Key.
+	// Came counts the processes that have connected. Waiting counts the processes that wait for
+	// Key.
 	Came, Waiting int
 	// Last is the last process that connected, Ago before; nil until all ranks have connected.
 	Last *Client

@@ -19,7 +19,7 @@ func (e Freed) Free(gpus []placement.GPU) (after []placement.GPU, changed bool) 
 	return after, changed
 }
 
-// String is for people too: "n3: gpu0, gpu5 are free now".
+// String names the GPUs for people: "n3: gpu0, gpu5 are free now".
 func (e Freed) String() string {
 	switch n := len(e.GPUs); {
 	case n == 1:

@@ -1,6 +1,6 @@
-// Package job is the language of jobs: what a job asks for ([Spec]), what happens to it ([Event]), what
-// must then be done ([Action]) and where it stands ([Summary]). Events are what agents report and users
-// ask; actions are what agents are ordered to do. Package jobstate decides.
+// Package job is the language of jobs: requests ([Spec]), events ([Event]), actions ([Action]) and
+// summaries ([Summary]). Events are the reports of agents and the requests of users. Actions are
+// orders, mostly to agents. Package jobstate decides which actions follow from an event.
 package job
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Restart says which ranks start again when one fails.
+// Restart says which ranks start again when a rank fails.
 type Restart string
 
 const (
@@ -21,7 +21,7 @@ const (
 	RestartJob Restart = "job"
 	// RestartNode restarts the ranks of the failed rank's node.
 	RestartNode Restart = "node"
-	// RestartRank restarts the failed rank alone, for programs that tolerate that.
+	// RestartRank restarts the failed rank alone, for programs that support this.
 	RestartRank Restart = "rank"
 	// RestartGroup restarts the ranks of the failed rank's replica group: see [Spec].Groups.
 	RestartGroup Restart = "group"
@@ -32,7 +32,7 @@ const (
 // MaxGroups bounds the replica groups of a job.
 const MaxGroups = 1024
 
-// Spec is what a job asks for.
+// Spec is the request for a job.
 type Spec struct {
 	ID      string
 	Request placement.Request
@@ -47,16 +47,17 @@ type Spec struct {
 	// MaxRestarts is the budget of each replica group. Otherwise it is one budget for the whole job,
 	// however many nodes and units it has.
 	MaxRestarts int
-	// RefillAfter is how long the job must run, with no failure, to get its whole budget back; 0
-	// never.
+	// RefillAfter is how long the job must run without a failure to get its whole budget back. With
+	// 0 it never gets the budget back.
 	RefillAfter time.Duration
 	// ExcludeAfter is the number of failures after which other nodes are preferred to the node that
-	// is to blame, for the time of ExcludeFor; 0 never. Failing hardware excludes its node at once.
+	// is to blame, for the time ExcludeFor; with 0 this never happens. Failing hardware excludes
+	// its node at once.
 	ExcludeAfter int
 	ExcludeFor   time.Duration
 	// GrowAfter is how long a whole gang runs, at least, on fewer nodes than the request allows.
-	// Then the job stops to start again on more nodes, if there are more; 0 never. DrainTime is how
-	// long its ranks then have to get ready.
+	// After that the job stops, if there are more nodes, and starts again on these; with 0 it never
+	// does. DrainTime is how long the ranks have to get ready for that stop.
 	GrowAfter, DrainTime time.Duration
 	// ExitCodes replace, for each ending, the exit code that the result would have.
 	ExitCodes map[report.Ending]int
@@ -65,8 +66,8 @@ type Spec struct {
 	Rules string
 	// Grace is how long a rank may take to end after SIGTERM before it is killed.
 	Grace time.Duration
-	// FixedPool says that no node can join once Pool nodes have joined, spares included. A job that
-	// then loses a node and cannot be placed ends. With Pool 0 the job waits for no late node.
+	// FixedPool says that no node can join once Pool nodes have joined, spares included. If the job
+	// then loses a node and cannot be placed, it ends. With Pool 0 the job waits for no late node.
 	FixedPool bool
 	Pool      int
 }
@@ -121,8 +122,8 @@ func (m Imports) Text(ranks int) string {
 	return words.Also(forked, others)
 }
 
-// World is what a rank must know of the whole job: a few facts, whatever the number of nodes. For a
-// rank of a replica group, the whole is its group.
+// World has the facts about the whole job that a rank must know. Its size does not depend on the
+// number of nodes. For a rank of a replica group, the whole job is the group.
 type World struct {
 	WorldSize, Nodes int
 	// Groups is the number of replica groups, 0 for none. Group is the group of these ranks.

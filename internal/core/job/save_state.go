@@ -14,8 +14,8 @@ const (
 	// SaveUnknown means that the ranks of the node have stopped writing, and that the files do not
 	// tell whether a part is missing.
 	SaveUnknown SaveState = "unknown"
-	// SaveLeft means that a start finds the checkpoint as the newest one, and that a part is
-	// missing. A program that loads the newest checkpoint would fail.
+	// SaveLeft means that the newest checkpoint at a start is partial. A program that loads the
+	// newest checkpoint would fail.
 	SaveLeft SaveState = "left"
 	// SaveSetAside means that the checkpoint was [SaveLeft], and was renamed before the ranks
 	// start.

@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestOneAddress checks that only the nodes of one machine share an address, also when the first of
-// them is gone.
+// TestOneAddress checks that only the nodes of one machine share an address, even after the first
+// of them is gone.
 func TestOneAddress(t *testing.T) {
 	s := New(job.Spec{ID: "j", Request: placement.Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{1}}})
 	s.Step(job.Submitted{})

@@ -88,8 +88,8 @@ func (a *agent) stop(o job.Stop) {
 	}
 }
 
-// live ends a process of the node: by itself, with success or failure, or because it was stopped. A
-// unit without processes says stopped.
+// live ends a process of the node: by itself, with success or failure, or because it was stopped.
+// The node reports a unit without processes as stopped.
 func (w *world) live(a *agent) error {
 	for id := range w.spec.Request.MaxNodes * 2 {
 		r := a.runs[id]

@@ -66,8 +66,8 @@ func (s *State) peers() []netip.Addr {
 	return peers
 }
 
-// start orders every node of a unit to start its ranks. No process of an earlier attempt lives:
-// settle has waited for their end.
+// start orders every node of a unit to start its ranks. No process of an earlier attempt lives,
+// because settle has waited for their end.
 func (s *State) start(u *unit) {
 	s.pass(u, job.Running)
 	s.progress.begin(u)
@@ -111,8 +111,8 @@ func (s *State) orderStop(u *unit, nodeRank int) {
 	})
 }
 
-// evidence is what a stop should keep: nothing if the unit did not fail, and nothing if a user
-// cancels, since the user would have to wait for the evidence.
+// evidence is the evidence that a stop should keep. It is none if the unit did not fail, and none
+// if a user cancels, because the user would have to wait for the evidence.
 func (u *unit) evidence(cancels int) job.Evidence {
 	switch {
 	case u.cause == nil || u.cause.departs || cancels > 0:
@@ -123,13 +123,13 @@ func (u *unit) evidence(cancels int) job.Evidence {
 	return job.CrashEvidence
 }
 
-// fail stops the units whose attempts a failure has ended. They restart together, which counts as
-// one restart, or the job ends.
+// fail stops the units whose attempts a failure has ended. Either these units restart together,
+// which counts as one restart, or the job ends.
 func (s *State) fail(f *fault, units ...*unit) string {
 	s.weigh(f, f.Rank)
 	for i, u := range units {
 		own := f
-		if i > 0 && s.grouped() { // each group pays for itself
+		if i > 0 && s.grouped() { // each group has a budget of its own
 			own = f.clone()
 		}
 		u.stopFor(own)
@@ -228,10 +228,10 @@ func (s *State) end(r report.Result) string {
 	return words.Also(r.Reason, s.stopWait(s.progress.live))
 }
 
-// exitCode is the user's code for an ending, or the given one.
+// exitCode is the user's code for an ending, or else the given code.
 func (s *State) exitCode(e report.Ending, code int) int { return cmp.Or(s.spec.ExitCodes[e], code) }
 
-// endingFor is what an exit code of golaunch's own means.
+// endingFor is the ending that belongs to an exit code of golaunch's own.
 func endingFor(code int) report.Ending {
 	switch code {
 	case 0:
@@ -257,9 +257,9 @@ func (s *State) cause() *report.Failure {
 // budget counts attempts and failures.
 type budget struct {
 	attempts, restarts int
-	// tally counts for all units, unless each unit has its own.
+	// tally counts for all units, unless each unit has a tally of its own.
 	tally tally
-	// failing counts the units that have failed and do not run again yet.
+	// failing counts the units that have failed and have not run again yet.
 	failing int
 }
 
@@ -279,7 +279,7 @@ func (s *State) tallyOf(u *unit) *tally {
 	return &s.budget.tally
 }
 
-// repeated reports whether the newest failure has come so often that a restart would not help.
+// repeated reports whether the newest failure has been repeated too often for a restart to help.
 func (t *tally) repeated() bool { return t.recurrence.Count >= verdict.Repeats }
 
 // recur counts a failure, and returns the verdict if the failure is not the first of its kind.

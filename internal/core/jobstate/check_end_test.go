@@ -47,7 +47,7 @@ func (t *truth) checkFinish(ev job.Event, r report.Result) error {
 	return t.checkCause(r)
 }
 
-// healthy reports whether no newest attempt has a reported failure.
+// healthy reports whether all newest attempts are without a reported failure.
 func (t *truth) healthy() bool {
 	for unit, attempt := range t.newest {
 		at := attemptOf{unit, attempt}
@@ -58,7 +58,7 @@ func (t *truth) healthy() bool {
 	return true
 }
 
-// budget is how many restarts there may have been. For each node, one restart costs nothing.
+// budget is how many restarts were allowed. For each node, one restart costs nothing.
 func (t *truth) budget() int {
 	return t.w.spec.MaxRestarts*(1+t.refills) + min(t.free, len(t.w.agents)*(1+t.refills+t.readmits))
 }
@@ -86,9 +86,9 @@ func (t *truth) checkSuccess() error {
 	return nil
 }
 
-// checkCause checks that a gang's failure is attributed to a reported one. That is the first
-// failure that is no echo and happened before the rank was stopped, else one after the stop, else
-// an echo.
+// checkCause checks that a gang's failure is attributed to a reported failure: to the first failure
+// that is no echo and happened before its rank was stopped, else to a failure after the stop, else
+// to an echo.
 func (t *truth) checkCause(r report.Result) error {
 	if r.Cause == nil || !t.w.state.gang() || strings.Contains(r.Cause.Why, "no port") || strings.Contains(r.Cause.Why, "cannot reach") {
 		return nil
@@ -127,7 +127,7 @@ func (t *truth) checkCause(r report.Result) error {
 	return nil
 }
 
-// better reports whether a failure explains more than one that was reported before.
+// better reports whether a failure explains more than an earlier report.
 func (f reported) better(cause reported) bool {
 	switch {
 	case f.rank < 0:

@@ -22,7 +22,7 @@ func (t *truth) check(ev job.Event, actions []job.Action, reason string) error {
 		return fmt.Errorf("unreadable reason %q", reason)
 	}
 	t.masterGone = t.masterGone || t.asked.node != "" && !t.w.state.Has(t.asked.node)
-	for node := range t.homes { // another may take its place
+	for node := range t.homes { // another node may take its place
 		if t.w.state.Excludes(node) || t.leaves[node] && !t.w.state.Has(node) {
 			delete(t.homes, node)
 		}
@@ -67,8 +67,8 @@ func (t *truth) check(ev job.Event, actions []job.Action, reason string) error {
 	return t.checkHomes(actions)
 }
 
-// checkGrowth checks that ranks are stopped for more nodes only when their time is over and there
-// are more nodes. Nothing else may stop ranks when a node joins or has more free GPUs.
+// checkGrowth checks that ranks are stopped for growth only when their time is over and there are
+// more nodes. When a node joins or has more free GPUs, only growth may stop ranks.
 func (t *truth) checkGrowth(ev job.Event, actions []job.Action) error {
 	out, late := ev.(job.TimedOut)
 	late = late && out.Kind == job.AlarmGrow
@@ -131,8 +131,8 @@ func (t *truth) checkAction(ev job.Event, act job.Action, again bool) error {
 	return nil
 }
 
-// checkBegin checks what leads to an attempt: it must start, its turn has come, and its backoff is
-// over.
+// checkBegin checks that an attempt may begin: the unit must start, it is the attempt's turn, and
+// its backoff is over.
 func (t *truth) checkBegin(at attemptOf, node string) error {
 	newest, begun := t.newest[at.unit]
 	switch {
@@ -256,8 +256,8 @@ func (t *truth) checkWorld(o job.Start) error {
 	return nil
 }
 
-// rigid reports whether only the loss of nodes can move the others: the job has one size and takes
-// any node.
+// rigid reports whether ranks change their nodes only when nodes are lost: the job has one size and
+// takes any node.
 func (t *truth) rigid() bool {
 	r := t.w.spec.Request
 	return r.MinNodes == r.MaxNodes && len(r.PerNode) == 1
@@ -286,7 +286,7 @@ func (t *truth) checkStop(o job.Stop, again bool) error {
 	return nil
 }
 
-// evidence is what must be kept of an attempt.
+// evidence is the evidence that must be kept of an attempt.
 func (t *truth) evidence(at attemptOf) job.Evidence {
 	switch {
 	case len(t.failed[at]) == 0 || t.cancels > 0:

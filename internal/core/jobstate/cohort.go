@@ -21,7 +21,7 @@ func (c *cohort) form(id int64, members []lighthouse.Replica) {
 }
 func (c *cohort) lack(why string) { c.why = why }
 
-// formed records a cohort, and reports it if other groups train together than before.
+// formed records a cohort. It reports the cohort if the groups that train together have changed.
 func (s *State) formed(ev job.Cohort) string {
 	if !s.grouped() || ev.ID < s.cohort.id {
 		return s.step.ignore()

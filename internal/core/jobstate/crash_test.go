@@ -7,8 +7,8 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 )
 
-// crash ends the coordinator after it has written an event down, with only some of the orders
-// given. The next coordinator reads the events without the stale ones, or a snapshot of the state.
+// crash ends the coordinator after it has written down an event and has given only some of the
+// orders. The next coordinator reads the events without the stale ones, or a snapshot of the state.
 // All agents then join it again.
 func (w *world) crash(actions []job.Action) error {
 	orders := w.orders(actions)

@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// departures are the stops that were announced to ranks.
+// departures are the announced stops of ranks.
 type departures struct {
 	// announced are the departures still to come, in the order of their announcement.
 	announced []departure
@@ -53,8 +53,8 @@ func (d departure) reason() string {
 	return fmt.Sprintf("%s leaves: %s", d.node, d.why)
 }
 
-// covers reports whether another departure changes nothing, because the same ranks must be ready by
-// then anyway.
+// covers reports whether another departure changes nothing, because the same ranks must be ready
+// earlier anyway.
 func (d departure) covers(other departure) bool {
 	return d.node == other.node && d.within <= other.within && (!d.loose || other.loose) && (d.afterSave || !other.afterSave)
 }
@@ -138,8 +138,8 @@ func (s *State) depart(d departure) (told, stopped string) {
 	return told, stopped
 }
 
-// leavers returns the units that a departure is about. Nothing starts on a node that leaves, so all
-// these units were told.
+// leavers returns the units that a departure concerns. Nothing starts on a node that leaves, so all
+// these units have got the notice.
 func (s *State) leavers(d departure) []unit {
 	if d.node == everyNode {
 		return s.progress.units
@@ -230,7 +230,7 @@ func (s *State) vacate(u *unit, d departure) string {
 	return s.settle(u)
 }
 
-// letGo gives up a node that leaves, once nothing runs there, and reports whether it did.
+// letGo gives up a departing node once nothing runs there, and reports whether it did.
 func (s *State) letGo(n *jobNode) (text string, gone bool) {
 	if n == nil || n.leaves == nil || s.decided() {
 		return "", false
@@ -246,7 +246,7 @@ func (s *State) letGo(n *jobNode) (text string, gone bool) {
 	return s.removeNode(n), true
 }
 
-// letGoAll gives up those nodes of an ended unit that leave.
+// letGoAll gives up the departing nodes of an ended unit.
 func (s *State) letGoAll(u *unit) (text string) {
 	for i := range u.members {
 		left, _ := s.letGo(s.roster.nodes[s.plan.slots[u.first+i].Node.Name])
@@ -269,7 +269,7 @@ func (s *State) leaves(u *unit) bool {
 
 // cancel ends the job at once, or announces its end. A second cancel kills.
 func (s *State) cancel(ev job.Cancel) string {
-	if end := s.departures.end; end != nil && end.Code == ev.Code { // its end was announced with a reason
+	if end := s.departures.end; end != nil && end.Code == ev.Code { // the job's end was announced, with a reason
 		ev.Ending = cmp.Or(ev.Ending, end.Ending)
 	}
 	if ev.Within > 0 {
@@ -312,7 +312,7 @@ func (s *State) announceEnd(ev job.Cancel) string {
 	if s.decided() {
 		return s.correctEnding(ev)
 	}
-	if !slices.ContainsFunc(s.progress.units, owing) { // the work was done before
+	if !slices.ContainsFunc(s.progress.units, owing) { // these units had done their work before
 		return s.step.ignore()
 	}
 	d := departure{node: everyNode, within: ev.Within, why: ev.Why, loose: ev.Loose, at: ev.At, afterSave: ev.AfterSave}

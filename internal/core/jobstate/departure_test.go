@@ -8,15 +8,16 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 )
 
-// departing has the attempts that must have been ordered to stop when the time of an alarm is over.
-// every says that the list has all attempts.
+// departing has the attempts that must have been ordered to stop when the alarm fires. every says
+// that the list has all attempts.
 type departing struct {
 	attempts []attemptOf
 	within   time.Duration
 	every    bool
 }
 
-// noteNotice notes which running attempts an event announces an end to: those on a node, or all.
+// noteNotice notes for which running attempts an event announces the end: for the attempts on a
+// node, or for all.
 func (t *truth) noteNotice(ev job.Event) {
 	t.affected = nil
 	switch ev := ev.(type) {
@@ -55,8 +56,8 @@ func (t *truth) stops(at attemptOf) bool {
 	return false
 }
 
-// checkDepartures checks that ranks get a notice of each end that is earlier than the known ones,
-// and are stopped when the first is due.
+// checkDepartures checks that ranks get a notice of each end that is earlier than all known ends,
+// and are stopped when the first end is due.
 func (t *truth) checkDepartures(ev job.Event, actions []job.Action) error {
 	switch ev := ev.(type) {
 	case job.Draining:
@@ -81,8 +82,8 @@ func (t *truth) checkDepartures(ev job.Event, actions []job.Action) error {
 	return nil
 }
 
-// checkHeeded checks that ranks that are stopped before a failure and before any deadline are all
-// ready.
+// checkHeeded checks that if ranks are stopped without a failure and before any deadline, all of
+// them are ready.
 func (t *truth) checkHeeded(actions []job.Action) error {
 	for _, a := range actions {
 		o, ok := a.(job.Stop)

@@ -16,7 +16,7 @@ import (
 type suspects struct {
 	// blamed counts the failures of each node since the budget was last full.
 	blamed map[string]int
-	// excluded are the nodes that the job uses only if it must.
+	// excluded are the nodes that the job uses only if no others fit.
 	excluded map[string]exclusion
 }
 
@@ -87,8 +87,8 @@ func (s *State) suspect(f *fault) string {
 	return fmt.Sprintf("%s excluded for %v if others will do: %s", are(names), s.spec.ExcludeFor, why)
 }
 
-// unfit says why a failure excludes a node that is to blame for it. The loss of a node alone does
-// not exclude it: the node may have been cut off just once.
+// unfit says why a failure excludes a node that is to blame for the failure. The loss of a node
+// alone does not exclude the node, which may have been cut off just once.
 func (s *State) unfit(f *fault, name string) exclusion {
 	switch n := s.suspects.blamed[name]; {
 	case s.spec.ExcludeAfter == 0 || s.Excludes(name):
@@ -113,7 +113,7 @@ func (s *State) quarantine(f *fault) {
 	}
 }
 
-// quarantineLast calls quarantine for the failures that ended the job before they were decided.
+// quarantineLast calls quarantine for failures on which there was no decision before the job ended.
 func (s *State) quarantineLast() {
 	for i := range s.progress.units {
 		if f := s.progress.units[i].cause; f != nil && !f.decided {
@@ -151,10 +151,10 @@ func (s *State) reused(u *unit) string {
 	return "used although excluded: " + some(names)
 }
 
-// Excludes reports whether the job uses a node only if it must.
+// Excludes reports whether the job uses a node only if no other fits.
 func (s *State) Excludes(node string) bool { return s.suspects.excluded[node].code != notExcluded }
 
-// Excluded says, by node name, why the job uses a node only if it must.
+// Excluded has, by node name, why the job uses a node only if no other fits.
 func (s *State) Excluded() map[string]string {
 	why := make(map[string]string, len(s.suspects.excluded))
 	for name, e := range s.suspects.excluded {

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// enough reports whether the job can go on with that number of parts: replica groups, or ranks of a
+// enough reports whether the job can go on with some number of parts: replica groups, or ranks of a
 // gang.
 func (s *State) enough(parts int) bool {
 	if s.grouped() {
@@ -71,13 +71,14 @@ func (s *State) loseRanks(u *unit, m *member, why string, ranks ...placement.Bun
 	return words.Also(text, s.ended(u))
 }
 
-// ended decides what follows the end of a rank that did not fail: nothing while others run.
+// ended decides what follows the end of a rank that did not fail. Nothing follows while other ranks
+// run.
 func (s *State) ended(u *unit) string {
 	if u.left > 0 {
 		return ""
 	}
 	s.pass(u, job.Stopping)
-	for i := range u.members { // ranks that have done their work are not stopped for the end of the job
+	for i := range u.members { // the end of the job does not count as a stop of ranks that have done their work
 		s.progress.unready(u, &u.members[i])
 	}
 	exited := "all ranks exited 0"

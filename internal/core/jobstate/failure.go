@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// fault is why an attempt failed, as far as is known. A better explanation may replace it until no
-// process of the attempt lives. Then the job decides what follows, once for all units that share
+// fault is the known reason why an attempt failed. A better explanation may replace it until no
+// process of the attempt lives. The job then decides what follows, once for all units that share
 // the fault.
 type fault struct {
 	report.Failure
@@ -21,7 +21,7 @@ type fault struct {
 	// told says that the rank was told to stop before it ended.
 	told    bool
 	decided bool
-	// departs says that this is no failure: the ranks were stopped for a [departure].
+	// departs says that there was no failure: the ranks were stopped for a [departure].
 	departs bool
 	// weighed are the ranks whose failures were weighed for the attempt, until the fault is
 	// decided.
@@ -44,7 +44,7 @@ func (f *fault) clone() *fault {
 	return &c
 }
 
-// replaces makes the fault the explanation instead of an older one.
+// replaces makes the fault the explanation instead of an older fault.
 func (f *fault) replaces(old *fault) {
 	f.Further += old.Further
 	f.weighed = old.weighed
@@ -63,16 +63,16 @@ func (f *fault) nodeLost() bool { return f.Rank < 0 && !f.Hung }
 // wholeHang reports whether all ranks hang and none is behind the others.
 func (f *fault) wholeHang() bool { return f.Rank < 0 && f.Hung }
 
-// outside reports whether something other than the program and the nodes failed.
+// outside reports whether something other than the program or a node failed.
 func (f *fault) outside() bool { return f != nil && f.Verdict.Action == report.ActionWait }
 
 // unreachable reports whether nodes did not reach the master.
 func (f *fault) unreachable() bool { return f != nil && f.Verdict.Cause == verdict.Unreachable.Cause }
 
 // precedes reports whether a failure is a better explanation of an attempt's end than an older
-// report. The echo of another failure explains nothing, but the loss of a node does. The failure of
-// a rank that was told to stop counts only if there is no other and the rank's last words are
-// known. Otherwise the first failure counts.
+// report. The echo of another failure explains nothing; the loss of a node does explain the end.
+// The failure of a rank that was told to stop counts only if there is no other failure and the
+// rank's last words are known. Otherwise the first failure counts.
 func (f *fault) precedes(old *fault) bool {
 	written := f.Verdict.From != "" && f.Verdict.From != report.FromExit || !f.started()
 	known := f.Verdict.Cause != verdict.Unknown && written
@@ -89,7 +89,7 @@ func (f *fault) precedes(old *fault) bool {
 	return f.At.Before(old.At)
 }
 
-// verdicts says what failures mean.
+// verdicts decides what failures mean.
 type verdicts struct {
 	// weighed counts the ranks whose failures were weighed but not decided.
 	weighed int
@@ -106,7 +106,7 @@ func (v *verdicts) weigh()     { v.weighed++ }
 // decide subtracts the ranks of a fault from the weighed ones.
 func (v *verdicts) decide(f *fault) { v.weighed -= len(f.weighed) }
 
-// judge returns the verdict on a failure by itself.
+// judge returns the verdict on a single failure.
 func (v *verdicts) judge(f report.Failure, rules string) report.Verdict {
 	switch {
 	case f.Hung:
@@ -130,7 +130,7 @@ func (s *State) fault(f report.Failure) *fault {
 	return &fault{Failure: f}
 }
 
-// failure is why the newest attempt of a unit failed, with the verdict on all evidence.
+// failure is the reason why the newest attempt of a unit failed, with the verdict on all evidence.
 func (u *unit) failure() report.Failure {
 	f := u.cause.Failure
 	if v, ok := u.deserted(); ok {
@@ -139,8 +139,9 @@ func (u *unit) failure() report.Failure {
 	return f
 }
 
-// Judged is the verdict on the failure that the newest step reported, as far as was known then. It
-// is zero if the step reported no failure, or a failure that cannot be why an attempt failed.
+// Judged is the verdict on the failure that the newest step reported, by the evidence at that step.
+// It is zero if the step reported no failure, or a failure that cannot be the reason why an attempt
+// failed.
 func (s *State) Judged() report.Verdict { return s.step.judged }
 
 // blame weighs a further failure of an attempt that is being stopped, and reports it if it is the
@@ -153,7 +154,7 @@ func (s *State) blame(u *unit, f report.Failure, ev job.Exited) string {
 	if !ev.Told {
 		u.cause.addFurther()
 	}
-	if ev.Alike { // it came later than the failure that it is like
+	if ev.Alike { // it came later than the failure that it resembles
 		return ""
 	}
 	other := s.fault(f)
@@ -162,8 +163,8 @@ func (s *State) blame(u *unit, f report.Failure, ev job.Exited) string {
 	return s.explain(u, other)
 }
 
-// weighs reports whether a further failure of a rank may be why the unit's attempt failed. The
-// failure does not matter if the job ends for another reason.
+// weighs reports whether a further failure of a rank may be the reason why the unit's attempt
+// failed. The failure does not matter if the job ends for another reason.
 func (s *State) weighs(u *unit, rank int) bool {
 	old := u.cause
 	if old == nil || old.decided || old.weighed[rank] || s.verdicts.full() {
@@ -223,8 +224,8 @@ func code(f report.Failure) int {
 	return cmp.Or(f.Exit.Code, codeOwn)
 }
 
-// decide decides what follows a failure once all evidence is there: a restart and its price, or the
-// end of the job.
+// decide decides what follows a failure once all evidence is there: a restart and its cost to the
+// budget, or the end of the job.
 func (s *State) decide(u *unit) string {
 	f := u.cause
 	f.decide()
@@ -254,7 +255,7 @@ func (s *State) free(f *fault) bool {
 	return (f.nodeLost() || f.Verdict.Action == report.ActionReplace) && s.suspects.blamed[f.Node] == 0
 }
 
-// refusal says whether the failure is final, with no restart after it, and why.
+// refusal says whether the failure is final, so that no restart follows, and why.
 type refusal struct {
 	final bool
 	text  string

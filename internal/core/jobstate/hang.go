@@ -33,8 +33,8 @@ func (s *State) met(ev job.Met) string {
 	return ev.Why
 }
 
-// Meeting says which ranks are missing at the start of a gang, or what all but a few wait for: the
-// text of a [job.Met]. It costs O(ranks + clients).
+// Meeting says which ranks are missing at the start of a gang, or for which key all but a few ranks
+// wait: the text of a [job.Met]. It costs O(ranks + clients).
 func (s *State) Meeting(m job.Meeting) string { return s.ranks().Text(m) }
 
 // Completed says which rank was the last to connect; nil while some are missing.
@@ -43,9 +43,9 @@ func (s *State) Completed(m job.Meeting) *job.Complete { return s.ranks().Comple
 // stalled records a node whose ranks stand still. Their attempt fails when all nodes of the unit
 // have reported this of all their ranks, or when this node reports a missing heartbeat for the
 // second time. Ranks that only wait for the hanging rank are at most a step late. Their nodes
-// report their steps between the two reports, so the rank that is behind can be told apart. When
-// most ranks stand still and others go on, people must judge. They are told after a second report
-// too.
+// report these ranks' steps between the two reports, so that the rank that is behind can be found.
+// When most ranks stand still and others go on, people must judge. They are also told after a
+// second report.
 func (s *State) stalled(ev job.Stalled) string {
 	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok || u.phase != job.Running || u.notice.departure != nil { // ready ranks wait to be stopped
@@ -100,7 +100,7 @@ func beats(e job.Stalled) bool {
 	return slices.ContainsFunc(e.Ranks, func(r job.Still) bool { return r.Beat })
 }
 
-// longestOf is the longest time that one of the ranks has not moved, in whole seconds.
+// longestOf is the longest time for which a rank has not moved, in whole seconds.
 func longestOf(e job.Stalled) time.Duration {
 	byFor := func(a, b job.Still) int { return cmp.Compare(a.For, b.For) }
 	return slices.MaxFunc(e.Ranks, byFor).For.Round(time.Second)
@@ -139,8 +139,8 @@ func (s *State) hang(u *unit) report.Failure {
 	return f
 }
 
-// laggards returns the ranks that the others wait for, and the evidence: they have made fewer
-// steps, or else NCCL says so, or else they do something else than most.
+// laggards returns the ranks for which the others wait, and the evidence. These ranks have made
+// fewer steps, or else NCCL names them, or else they do something else than most ranks.
 func (s *State) laggards(all []job.Still, behind []job.Client) (late map[int]bool, why string) {
 	if late, why = slowest(all); len(late) > 0 {
 		return late, why
@@ -171,7 +171,7 @@ func apart(all []job.Still) (late map[int]bool, why string) {
 	return late, why
 }
 
-// shownDoings bounds how many things a reason names that ranks do.
+// shownDoings bounds how many activities of ranks a reason names.
 const shownDoings = 3
 
 // standing says what ranks do when none is behind, unless they do too many different things.
@@ -251,7 +251,7 @@ func doingOf(r job.Still) string {
 	return fmt.Sprintf("it is %s, at step %d", r.Does, r.Step)
 }
 
-// have begins a sentence about that many ranks.
+// have begins a sentence about some number of ranks.
 func have(ranks int) string {
 	if ranks == 1 {
 		return "1 rank has"

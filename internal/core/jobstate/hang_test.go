@@ -4,8 +4,8 @@ import "github.com/golaunch/golaunch/internal/core/job"
 
 import "testing"
 
-// TestLaggards finds the ranks that do something else than most, regardless of what those wait for
-// in the kernel.
+// TestLaggards finds the ranks that do something else than most ranks, even if most wait in
+// different functions of the kernel.
 func TestLaggards(t *testing.T) {
 	for _, c := range []struct {
 		does []string
@@ -33,7 +33,7 @@ func still(does []string) (all []job.Still) {
 	return all
 }
 
-// TestStanding checks what is said about ranks when none is behind.
+// TestStanding checks the text about ranks when none of them is behind.
 func TestStanding(t *testing.T) {
 	for _, c := range []struct {
 		does []string

@@ -5,12 +5,12 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 )
 
-// Changes says what the ranks of units spend their time on since the newest step. The ledger knows
-// the time of the step.
+// Changes says how the ranks of units use their time since the newest step. The ledger knows the
+// time of the step.
 func (s *State) Changes() []goodput.Change { return s.step.changes }
 
-// spending is what the ranks of a unit spend their time on in a phase. They train once all of them
-// have started.
+// spending is how the ranks of a unit use their time in a phase. They train once all of them have
+// started.
 func spending(p job.Phase) goodput.Use {
 	switch p {
 	case job.Preparing, job.Running:

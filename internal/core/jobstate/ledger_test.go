@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// books are the ledger of a world in which each step takes a second, with what each unit does and
+// books are the ledger of a world in which each step takes a second, the activity of each unit, and
 // the sum of all seconds.
 type books struct {
 	ledger  goodput.Ledger
@@ -19,7 +19,7 @@ type books struct {
 	seconds int
 }
 
-// keep enters what the n-th step, from 1, has changed.
+// keep enters the changes of the n-th step, from 1.
 func (b *books) keep(n int, changes []goodput.Change) {
 	for _, c := range b.doing {
 		if c.To != goodput.Over {
@@ -36,8 +36,8 @@ func (b *books) keep(n int, changes []goodput.Change) {
 
 func (b *books) report(n int) *report.Goodput { return b.ledger.Report(time.Unix(int64(n), 0), "rank") }
 
-// checkBooks checks that the ledger knows what every unit does, that its parts add up, and that
-// only time without training is a cost.
+// checkBooks checks that the ledger knows the activity of every unit, that its parts add up, and
+// that only time without training is a cost.
 func (w *world) checkBooks() error {
 	s, n := w.state, len(w.history)
 	w.books.keep(n, s.Changes())

@@ -20,7 +20,7 @@ type masters struct {
 	questions int
 }
 
-// master has the port on the node with rank 0, and says which nodes reach it.
+// master has the port on the node with rank 0, and knows which nodes reach the port.
 type master struct {
 	// home is the node rank of rank 0. addr, in text, and port are where it listens.
 	home int
@@ -37,8 +37,8 @@ type master struct {
 	asked     map[int]bool
 	pending   map[int]int
 	unreached map[int]string
-	// missed has each node that did not reach a master since all units ran, with the first master
-	// that it did not reach.
+	// missed has the nodes that have not reached a master since all units last ran. Each has the
+	// first master that the node did not reach.
 	missed map[string]string
 }
 
@@ -111,7 +111,7 @@ func (m *master) renew() {
 	m.adopt()
 }
 
-// drop forgets what a node rank was asked, since the node rank gets another node.
+// drop forgets the questions to a node rank, since the node rank gets another node.
 func (m *master) drop(nodeRank int) {
 	m.dropAnswers(nodeRank)
 	m.dropAsked(nodeRank)
@@ -143,7 +143,8 @@ func (m *master) answer(nodeRank int, ev job.Reached) {
 	}
 }
 
-// dropAnswers forgets the answer of a node rank. If that is the master's, it forgets all answers.
+// dropAnswers forgets the answer of a node rank. If this is the master's node rank, it forgets all
+// answers.
 func (m *master) dropAnswers(nodeRank int) {
 	delete(m.pending, nodeRank)
 	delete(m.unreached, nodeRank)
@@ -153,7 +154,7 @@ func (m *master) dropAnswers(nodeRank int) {
 	}
 }
 
-// retry has the node ranks that do not reach the port asked again.
+// retry makes the job ask the node ranks that do not reach the port again.
 func (m *master) retry() {
 	for rank := range m.unreached {
 		delete(m.asked, rank)
@@ -170,7 +171,7 @@ func (m *master) miss(node, master string) {
 
 func (m *master) forgiveAll() { clear(m.missed) }
 
-// prepared takes the master's port, or ends the job if the master has none.
+// prepared takes the master's port, or ends the job if the master has no port.
 func (s *State) prepared(ev job.Prepared) string {
 	i := slices.IndexFunc(s.masters.of, func(m master) bool { return m.asksFor(ev) })
 	if i < 0 {
@@ -260,7 +261,7 @@ func (s *State) reached(ev job.Reached) string {
 	return text
 }
 
-// launch starts the units that wait only for the port, once all nodes that were asked have
+// launch starts the units that wait for nothing but the port, once all nodes that were asked have
 // answered. It reports whether it started or ended anything.
 func (s *State) launch(m *master) (text string, acted bool) {
 	if s.decided() || s.departures.end != nil || !m.ported || len(m.pending) > 0 {
@@ -284,7 +285,7 @@ func (s *State) launch(m *master) (text string, acted bool) {
 	return words.Also(text, s.starting(started...)), true
 }
 
-// readyToStart reports whether a unit waits only for the master's port.
+// readyToStart reports whether a unit waits for nothing but the master's port.
 func (s *State) readyToStart(u *unit) bool { return u.phase == job.Preparing && !s.leaves(u) }
 
 // masterUnreachable decides what follows when nodes do not reach the master. Before anything has
@@ -310,10 +311,10 @@ func (s *State) masterUnreachable(m *master) (text string, acted bool) {
 	return s.fail(f, units...), true
 }
 
-// blameFor returns the nodes that are to blame when some do not reach the master. If more nodes
-// miss the master than reach it, the master is to blame, otherwise the nodes that miss it. All
-// nodes that missed the master since all ranks ran count against it, except nodes that missed an
-// earlier master too.
+// blameFor returns the nodes that are to blame when some nodes do not reach the master. If more
+// nodes miss the master than reach it, the master is to blame. Otherwise the nodes that miss it are
+// to blame. All nodes that have missed the master since all ranks ran count against the master,
+// except nodes that also missed an earlier master.
 func (s *State) blameFor(m *master, ranks []int) (blamed []string) {
 	master, against, reaching := s.plan.slots[m.home].Node.Name, 0, 0
 	for _, rank := range ranks {
@@ -339,8 +340,8 @@ func (s *State) blameFor(m *master, ranks []int) (blamed []string) {
 	return blamed
 }
 
-// clearBlame lifts the exclusion of nodes that did not reach a master that is now to blame, or that
-// a node now to blame did not reach.
+// clearBlame lifts two kinds of exclusions: of nodes that did not reach a master that is now to
+// blame, and of masters that a node that is now to blame did not reach.
 func (s *State) clearBlame(m *master, blamed []string) {
 	isBlamed := make(map[string]bool, len(blamed))
 	for _, name := range blamed {
@@ -356,8 +357,8 @@ func (s *State) clearBlame(m *master, blamed []string) {
 	}
 }
 
-// masterProven reports whether the master has proven itself. Either ranks run there, or ranks have
-// run there and none on the nodes that do not reach it.
+// masterProven reports whether the master has proven itself: either ranks run there, or ranks have
+// run there and none have run on the nodes that do not reach it.
 func (s *State) masterProven(m *master, ranks []int) bool {
 	ran := func(rank int) bool {
 		n := s.roster.nodes[s.plan.slots[rank].Node.Name]
@@ -367,8 +368,8 @@ func (s *State) masterProven(m *master, ranks []int) bool {
 }
 
 // stranded returns the units that wait for the master on nodes that are to blame. If the master
-// itself is to blame, these are all waiting units, and also the units that run on the master if a
-// spare can take its place.
+// itself is to blame, these are all waiting units. If a spare can then take the master's place, the
+// units that run on the master are stranded too.
 func (s *State) stranded(m *master, blamed []string) (units []*unit) {
 	all := s.gang() || s.grouped() || blamed[0] == s.plan.slots[m.home].Node.Name
 	_, err := s.groupFor(m.home, s.suspects.fit(s.roster.list()))
@@ -421,7 +422,7 @@ func (s *State) notReached(m *master, ranks []int) string {
 	return fmt.Sprintf("%d of the %d other nodes cannot reach %s: %s", len(ranks), len(s.plan.slots)-1, master, strings.Join(list, ", "))
 }
 
-// portWait says what this unit, and any other that prepares, waits for.
+// portWait says what this unit, and any other unit that prepares, waits for.
 func (s *State) portWait(u *unit) string {
 	m := s.masterOf(u)
 	switch {

@@ -2,8 +2,8 @@ package jobstate
 
 import "github.com/golaunch/golaunch/internal/core/job"
 
-// noteUnreachable notes the attempts that fail because nodes do not reach the master: the attempts
-// that are about to start, and those on the master.
+// noteUnreachable notes the attempts that fail because nodes do not reach the master: attempts that
+// are about to start, and attempts on the master.
 func (t *truth) noteUnreachable(ev job.Event, actions []job.Action) {
 	if !isA[job.Reached](ev) && !isA[job.Lost](ev) || !t.unreachable() || t.w.state.ending.result != nil {
 		return

@@ -71,7 +71,7 @@ func TestNetworkIsWhatAllAgreeOn(t *testing.T) {
 }
 
 // TestNetworksThatDiffer checks that all nodes get TCP, with one message about it. When another
-// node takes the place of the one that differs, the nodes agree anew.
+// node takes the place of the differing node, the nodes agree anew.
 func TestNetworksThatDiffer(t *testing.T) {
 	s := onNetworks("efa rdma", "efa rdma", "tcp")
 	got, reason := begin(s, 0)

@@ -41,7 +41,8 @@ func TestOnlyPartsChangeThemselves(t *testing.T) {
 	}
 }
 
-// changed returns what a function assigns to, except variables that it declares.
+// changed returns the expressions to which a function assigns, except variables that the function
+// declares.
 func changed(body ast.Node) (all []ast.Expr) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {

@@ -18,7 +18,7 @@ type plan struct {
 	slots []slot
 	// vacant are the node ranks whose node is gone.
 	vacant []int
-	// world is what ranks know of the whole job. roles counts the ranks of each role.
+	// world has the facts about the whole job that ranks know. roles counts the ranks of each role.
 	world job.World
 	roles map[string]int
 	// differing is why the nodes have no fabric in common; empty once it was reported.
@@ -90,7 +90,7 @@ func (p *plan) fill(nodeRank int, g placement.Group) {
 	p.vacant = slices.DeleteFunc(p.vacant, func(rank int) bool { return rank == nodeRank })
 }
 
-// worldAt is what the ranks of a unit on a node rank know of the whole job.
+// worldAt has the facts about the whole job that the ranks of a unit on a node rank know.
 func (s *State) worldAt(u *unit, nodeRank int) job.World {
 	p, m := &s.plan, s.masterOf(u)
 	w, sl := p.world, p.slots[nodeRank]
@@ -160,7 +160,7 @@ func (s *State) place(u *unit) string {
 }
 
 // placeAll plans the whole job anew. Surviving nodes keep their ranks. If the job can use more
-// nodes, placeAll waits for more until the last call, or until no more can join.
+// nodes, placeAll waits for them until the last call, or until no further node can join.
 func (s *State) placeAll(lastCall bool) string {
 	u := &s.progress.units[0]
 	if u.phase != job.Gathering {
@@ -237,7 +237,7 @@ func (s *State) unplaceable(why string) string {
 			why = s.roster.loss + "; no other can come; " + why
 		}
 	} else {
-		r.Ending = report.EndProgram // it asks for GPUs or nodes that do not exist
+		r.Ending = report.EndProgram // the job asks for GPUs or nodes that do not exist
 	}
 	r.Reason = "job failed: " + why
 	return s.end(r)
@@ -253,13 +253,13 @@ func (s *State) worthAsking() bool {
 	return s.strict() || nodes >= r.MinNodes || !r.GPU || s.roster.gpus >= ranks(r, r.MinNodes)
 }
 
-// strict reports whether the job needs as many nodes as the request names.
+// strict reports whether the job needs all nodes that the request names.
 func (s *State) strict() bool {
 	r := s.spec.Request
 	return r.Strategy != placement.Pack && r.Strategy != placement.Spread || allGPUs(r)
 }
 
-// complete reports whether more nodes would not make the plan better.
+// complete reports whether the plan would be no better with more nodes.
 func (s *State) complete(p placement.Plan) bool {
 	r := s.spec.Request
 	if !allGPUs(r) && p.WorldSize() < ranks(r, r.MaxNodes) {
@@ -343,14 +343,14 @@ func (s *State) adopt(chosen placement.Plan) {
 	}
 }
 
-// shortage is what a waiting job lacks.
+// shortage describes the nodes that a waiting job lacks.
 type shortage struct {
 	// homeless are the units that lost their node and wait for another one while other units run.
 	homeless []int
 	// enough is the least number of nodes with which a new plan may be possible.
 	enough int
-	// text is what the whole job waits for. queued is why the cluster has no nodes for the job;
-	// empty once the cluster has given it one.
+	// text says what the whole job waits for. queued says why the cluster has no nodes for the job;
+	// it is empty once the cluster has given the job a node.
 	text, queued string
 }
 

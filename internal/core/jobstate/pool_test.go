@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestALateSpare checks that a job waits for a spare that has not joined yet, and for no node after
-// that.
+// TestALateSpare checks that a job waits for a spare that has not joined yet, and for no further
+// node.
 func TestALateSpare(t *testing.T) {
 	s := New(job.Spec{ID: "j", FixedPool: true, Pool: 3, MaxRestarts: 3, Request: placement.Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{1}}})
 	node := func(i int) placement.Node {

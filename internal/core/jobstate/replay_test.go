@@ -42,8 +42,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestStale checks that exactly the events that change nothing and have no answer are stale.
-// Reports that ranks still stand still may differ.
+// TestStale checks that an event is stale if and only if it changes nothing and has no answer.
+// Repeated reports about ranks that stand still are exempt.
 func TestStale(t *testing.T) {
 	for seed := range uint64(60) {
 		w := newWorld(seed)

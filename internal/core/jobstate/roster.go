@@ -19,8 +19,8 @@ type roster struct {
 	// addrs has the name of the node at each address.
 	addrs map[netip.Addr]string
 	gpus  int
-	// spares are the nodes without a node rank. They are kept apart because each report looks for a
-	// spare while a node is missing, and must not cost O(nodes).
+	// spares are the nodes without a node rank. They are kept apart because, while a node is
+	// missing, each report looks for a spare and must not cost O(nodes).
 	spares map[string]bool
 	// joined counts the nodes that ever joined.
 	joined int
@@ -135,8 +135,8 @@ func (s *State) joined(n placement.Node) string {
 	return s.use(n, words.Named(n)+" is here as a spare")
 }
 
-// freed notes that a node has more free GPUs. A spare may now have room for ranks. A node with
-// ranks keeps its ranks until the job is placed anew.
+// freed notes that a node has more free GPUs. If the node is a spare, it may now have room for
+// ranks. If it has ranks, it keeps these ranks until the job is placed anew.
 func (s *State) freed(ev job.Freed) string {
 	n := s.roster.nodes[ev.Node]
 	if n == nil {
@@ -183,13 +183,13 @@ func (s *State) fill(n placement.Node) (reason string, used bool) {
 		reason = s.prepare(u)
 	}
 	s.shortage.setHomeless(waiting)
-	if used && !prepared { // its unit lacks another node too
+	if used && !prepared { // the unit lacks another node too
 		reason = s.wanting()
 	}
 	return reason, used
 }
 
-// forget drops what other parts than the roster know of a node.
+// forget makes the parts other than the roster forget a node.
 func (s *State) forget(n *jobNode) {
 	if n.leaves != nil {
 		s.departures.forget(n.Name)

@@ -16,7 +16,7 @@ const maxInFlight = 16
 
 // saves are the checkpoints of a job.
 type saves struct {
-	// last is the newest complete checkpoint. every is the time between the last two.
+	// last is the newest complete checkpoint. every is the time between the last two checkpoints.
 	last  *report.Save
 	every time.Duration
 	// inFlight are the checkpoints that ranks write, the newest last.
@@ -112,7 +112,7 @@ func (s *saves) fail(path string, by writer) {
 	}
 }
 
-// abandon forgets what a unit has in flight, because its ranks have ended.
+// abandon forgets the checkpoints that a unit has in flight, because its ranks have ended.
 func (s *saves) abandon(unit int) {
 	for i := range s.inFlight {
 		f := &s.inFlight[i]
@@ -121,8 +121,8 @@ func (s *saves) abandon(unit int) {
 	s.inFlight = slices.DeleteFunc(s.inFlight, func(f inFlight) bool { return len(f.writers) == 0 })
 }
 
-// writes reports whether a unit has a checkpoint in flight. If the program has begun a newer one,
-// the older ones do not count, although agents have not given them up yet.
+// writes reports whether a unit has a checkpoint in flight. If the program has begun a newer
+// checkpoint, older ones do not count, even if agents have not given them up yet.
 func (s *saves) writes(unit int) bool {
 	for _, f := range slices.Backward(s.inFlight) {
 		if slices.ContainsFunc(f.writers, func(w writer) bool { return w.unit == unit }) {
@@ -192,8 +192,8 @@ func saveOf(e job.Saved) report.Save {
 	return save
 }
 
-// Saves returns what is known of the job's checkpoints. It is nil if nothing is known and no user
-// has asked for a checkpoint.
+// Saves returns the known checkpoints of the job. It is nil if none is known and no user has asked
+// for a checkpoint.
 func (s *State) Saves() *report.Saves {
 	if s.saves.last == nil && len(s.saves.inFlight) == 0 && !s.departures.toSave {
 		return nil

@@ -8,11 +8,11 @@ import (
 	"github.com/golaunch/golaunch/internal/core/words"
 )
 
-// A departure gives ranks time to get ready. The job uses this time to lose little work, although
-// the program may know nothing of golaunch. Before the deadline a unit is stopped
+// A departure gives ranks time to get ready. The job uses this time to lose little work, even if
+// the program knows nothing of golaunch. Before the deadline a unit is stopped
 //
 //   - when all of its ranks have said that they are ready;
-//   - else, never while it writes a checkpoint;
+//   - otherwise, never while it writes a checkpoint;
 //   - when it has completed a checkpoint since the announcement;
 //   - when each of its ranks catches the signal that stops it, so that it can save for the signal: as
 //     late as the newest checkpoint took, or at once if the user waits for the stop
@@ -44,8 +44,8 @@ func (s *State) signalTime(d *departure) (due bool) {
 	return false
 }
 
-// signalDue sends the signal to the ranks that catch it, since they need the rest of their time to
-// save.
+// signalDue sends the signal to the ranks that catch it, since these ranks need the rest of their
+// time to save.
 func (s *State) signalDue(ev job.TimedOut) (text string) {
 	d, ok := s.departures.find(ev.Seq)
 	if !ok {
@@ -114,8 +114,8 @@ func (s *State) stopWhenSaved(u *unit) string {
 	return words.Also(why, s.vacate(u, *n.departure))
 }
 
-// reprieve is how much more time ranks have that are stopped early to save. They have until the
-// alarm of their departure or, if a scheduler ends them, the whole time of the notice.
+// reprieve is how much more time ranks have if they are stopped early to save. They have the time
+// until the alarm of their departure or, if a scheduler ends them, the whole time of the notice.
 func (s *State) reprieve(u *unit) (alarm int, more time.Duration) {
 	d := u.notice.departure
 	switch {

@@ -144,7 +144,7 @@ func parseEvent(t *testing.T, line string) job.Event {
 		return job.Prepared{Node: f[1], Unit: unit, Attempt: attempt, Err: rest(3)}
 	case "reached", "unreached":
 		return job.Reached{Node: f[1], Seq: num(2), Err: rest(3)}
-	case "unable": // to start what node 0 asks for with a port, another with a question
+	case "unable": // to start an attempt: node 0 is asked for a port, another node whether it reaches the port
 		e := report.Exit{Code: 127, Spawn: rest(3)}
 		if seq, err := strconv.Atoi(f[2]); err == nil {
 			return job.Reached{Node: f[1], Seq: seq, Unable: e}

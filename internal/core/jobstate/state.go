@@ -1,14 +1,14 @@
 // Package jobstate decides what happens to one job: when it starts, what a failure means, when it
 // restarts and how it ends.
 //
-// [State.Step] takes what happened and returns what must now be done, with the reason in words. It
+// [State.Step] takes an event and returns the actions that follow, with the reason in words. It
 // reads no clock, environment, network or randomness and starts no goroutine, so the same events
 // always give the same state and the same actions. Time enters as events: [job.Wait] and
 // [job.Alarm] ask for a timer, and [job.Elapsed] and [job.TimedOut] answer them.
 //
 // The ranks that restart together form a unit. With the default policy the whole gang is one unit.
-// A unit counts its attempts from 0. It gathers its nodes, prepares (the master chooses a port, and
-// the other nodes prove that they reach it), starts, and fails or is done:
+// A unit counts its attempts from 0. It gathers its nodes and prepares: the master chooses a port,
+// and the other nodes prove that they reach the port. Then it starts, and fails or is done:
 //
 //	gathering -> preparing -> running -> stopping -> finished
 //	    ^            ^                      |
@@ -27,7 +27,7 @@
 //   - attempt.go and unit.go: how an attempt starts, stops and is followed by the next one;
 //   - failure.go: what a failure means, and whether a restart follows;
 //   - expendable.go: which replica groups and ranks the job can do without;
-//   - exclusion.go: which nodes are used only if others will not do;
+//   - exclusion.go: which nodes are used only if no others fit;
 //   - departure.go: announced ends, of nodes and of the job;
 //   - hang.go: which rank the others wait for;
 //   - wants.go: which nodes the job asks a cluster for, and when it grows.
@@ -44,10 +44,10 @@
 //     stopped. A lost node is a failure. Neither is required of up to [job.Spec].LostRanks ranks.
 //   - Without a refill, a unit has at most MaxRestarts+1 attempts, and one more for each node that
 //     is to blame. Each attempt but the first follows a [job.Wait] that has elapsed.
-//   - What cannot be started is not started again. Nothing starts once the end is decided or
-//     announced.
-//   - Ranks are told of each end that is sooner than those they know of, and are stopped when the
-//     first is due. Nothing starts on a node that leaves.
+//   - A program that cannot be started is not started again. Nothing starts once the end is decided
+//     or announced.
+//   - Ranks get a notice of each end that is sooner than the ends they know of, and are stopped
+//     when the first end is due. Nothing starts on a node that leaves.
 //   - A first start goes to nodes that have said that they reach the master's port, if the master
 //     lives.
 //
@@ -107,11 +107,11 @@ func (s *State) gang() bool { return s.spec.Gang() }
 // grouped reports whether the units are replica groups.
 func (s *State) grouped() bool { return s.spec.Restart == job.RestartGroup }
 
-// placesAll reports whether the next placement is of all nodes at once. It always is for a gang;
-// for other units it is so before the first start.
+// placesAll reports whether the next placement is of all nodes at once. For a gang it always is;
+// for other units it is until the first start.
 func (s *State) placesAll() bool { return s.gang() || s.budget.attempts == 0 }
 
-// closed reports whether no further node can join.
+// closed says that no further node can join.
 func (s *State) closed() bool {
 	return s.spec.FixedPool && s.roster.joined >= s.spec.Pool && (s.budget.attempts > 0 || s.roster.lost)
 }
@@ -182,7 +182,7 @@ func (s *State) perUnit() int {
 
 // timers are the alarms that are set.
 type timers struct {
-	// newest is the sequence number of the newest alarm of each kind, 0 when the alarm no longer
+	// newest is the sequence number of the newest alarm of each kind; 0 when that alarm no longer
 	// matters.
 	newest map[job.AlarmKind]int
 	seq    int
@@ -210,7 +210,7 @@ func (s *State) alarm(kind job.AlarmKind, after time.Duration) int {
 	return seq
 }
 
-// ending is how the job ends.
+// ending describes the end of the job.
 type ending struct {
 	cancels int
 	// signal is the signal with which the job was told to stop, see [Stop].
@@ -241,13 +241,13 @@ func (e *ending) reword(end report.Ending, code int, reason string) {
 
 func (e *ending) finish() { e.finished = true }
 
-// step is what the newest event caused.
+// step has the effects of the newest event.
 type step struct {
 	actions []job.Action
 	changes []goodput.Change
 	judged  report.Verdict
-	// loss is the loss of a node, kept because it may prevent the next attempt; nil if no node was
-	// lost.
+	// loss is the loss of a node. It is kept because it may prevent the next attempt; nil if no
+	// node was lost.
 	loss  *report.Failure
 	stale bool
 	// replaced says that a spare took the place of a node.

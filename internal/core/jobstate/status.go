@@ -63,8 +63,8 @@ func (s *State) Live(node string, unit, attempt int) bool {
 	return ok
 }
 
-// Result is how the job ends; false while that is not decided. The job is finished once nothing of
-// it lives.
+// Result is how the job ends; false while the end is not decided. The job is finished once none of
+// its processes lives.
 func (s *State) Result() (report.Result, bool) {
 	if !s.decided() {
 		return report.Result{}, false

@@ -8,9 +8,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Step takes an event and returns what must now be done, in order, and the reason. The reason is
-// empty when the event decided nothing: it was an expected report or a stale one. After [Finish]
-// every event is stale.
+// Step takes an event and returns the actions that follow, in order, and the reason. The reason is
+// empty if nothing was decided, because the event was an expected report or a stale one. After
+// [Finish] every event is stale.
 func (s *State) Step(ev job.Event) (actions []job.Action, reason string) {
 	s.step = step{stale: s.ending.finished}
 	if s.ending.finished {
@@ -125,7 +125,8 @@ func (s *State) started(ev job.Started) string {
 }
 
 // exited records that a rank is done, or takes its failure for the root cause. Later failures are
-// echoes of the first. A node whose ranks have all ended says stopped without being asked.
+// echoes of the first. A node whose ranks have all ended reports that it has stopped, without an
+// order.
 func (s *State) exited(ev job.Exited) string {
 	u, m, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok {

@@ -17,8 +17,8 @@ import (
 // stopWorlds is above the numbers of the worlds of TestWorld.
 const stopWorlds = 1_000_000
 
-// TestRandomStops stops a thousand jobs in virtual time, which save at random. In all, they lose
-// little more than with an oracle that knows when they will save and for how long.
+// TestRandomStops stops a thousand jobs in virtual time. These jobs save at random times. In all,
+// they lose little more work than with an oracle that knows when they will save and for how long.
 func TestRandomStops(t *testing.T) {
 	var lost, least, savedLost, savedLeast time.Duration
 	ways := map[string]int{}
@@ -60,15 +60,16 @@ type stopWorld struct {
 	within, grace time.Duration
 	// afterSave and loose are as in Cancel; drain says that a node leaves instead.
 	afterSave, loose, drain bool
-	// catching nodes have ranks that catch the signal. They check for it in every step, and then
-	// save, which takes signalled. Fragile ones end without any save if a save is in flight.
+	// catching nodes have ranks that catch the signal. These ranks check for the signal in every
+	// step, and then save, which takes the time signalled. If fragile is set, they end without any
+	// save if a save is in flight.
 	catching        int
 	fragile         bool
 	step, signalled time.Duration
 	// saves are the saves of the program, in order, as if it were never stopped.
 	saves []trueSave
-	// stopped is when the ranks were first ordered to stop, killed when they are killed; negative
-	// before.
+	// stopped is when the ranks were first ordered to stop, and killed when they are killed; both
+	// are negative before that.
 	stopped, killed time.Duration
 	// own is the save for the signal; nil if there is none.
 	own *trueSave
@@ -76,10 +77,10 @@ type stopWorld struct {
 
 type timedEvent struct {
 	at    time.Duration
-	event func() job.Event // nil if nothing happens after all
+	event func() job.Event // it returns nil if nothing happens after all
 }
 
-// trueSave is a checkpoint on the disk. proved is when the coordinator hears of its end. A partial
+// trueSave is a checkpoint on the disk. proved is when the coordinator learns of its end. A partial
 // checkpoint is never complete.
 type trueSave struct {
 	began, ended, proved time.Duration
@@ -87,7 +88,7 @@ type trueSave struct {
 	parts                []savePart
 }
 
-// savePart is what a node writes of a checkpoint, with the times at which it reports that.
+// savePart is a node's part of a checkpoint, with the times at which the node reports it.
 type savePart struct{ ended, seen, proved time.Duration }
 
 // Bounds of the time in which agents see and prove a save, once its end is announced.
@@ -115,7 +116,7 @@ func newStopWorld(seed uint64) *stopWorld {
 		every = took + w.between(20*time.Second, time.Minute)
 	}
 	w.signalled, w.fragile = w.about(took), w.rng.IntN(2) == 0
-	// The end is announced at any time of the rhythm, or often while a save is in flight.
+	// The end is announced at any time between saves, but often while a save is in flight.
 	at := -2*every - w.between(0, every)
 	if w.rng.IntN(3) == 0 {
 		at = -2*every - w.between(0, took)
@@ -133,7 +134,8 @@ func (w *stopWorld) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(w.rng.Int64N(int64(most-least)+1))
 }
 
-// save makes a checkpoint. On a file system that all nodes share, each sees the whole of it.
+// save makes a checkpoint. On a file system that all nodes share, each node sees the whole
+// checkpoint.
 func (w *stopWorld) save(at, took time.Duration) trueSave {
 	s := trueSave{began: at, ended: at + took, partial: at+took > 0 && w.rng.IntN(8) == 0}
 	for i := range w.nodes {
@@ -206,7 +208,7 @@ func (w *stopWorld) start() error {
 	return nil
 }
 
-// plan has each node report a save. The save ends only if the ranks live for that long.
+// plan makes each node report a save. The save ends only if the ranks live for that long.
 func (w *stopWorld) plan(s trueSave) {
 	for i, part := range s.parts {
 		ev := job.Saved{Node: fmt.Sprint("n", i), Path: "/c/" + s.began.String(), Shared: w.shared}
@@ -230,7 +232,7 @@ func (w *stopWorld) plan(s trueSave) {
 	}
 }
 
-// endsAt is when the ranks end once they were ordered to stop; negative before.
+// endsAt is when the ranks end after the order to stop; negative before the order.
 func (w *stopWorld) endsAt() time.Duration {
 	switch {
 	case w.stopped < 0:
@@ -282,7 +284,7 @@ func (w *stopWorld) perform(a job.Action) error {
 	return nil
 }
 
-// stop has the ranks save and end, if they can.
+// stop makes the ranks save and end, if they can.
 func (w *stopWorld) stop(a job.Stop) {
 	if w.stopped < 0 {
 		w.stopped = w.now
@@ -291,7 +293,7 @@ func (w *stopWorld) stop(a job.Stop) {
 			w.killed = max(w.now, w.within) + a.Grace
 		}
 		if w.loose {
-			w.killed = min(w.killed, w.within+time.Second) // by the scheduler
+			w.killed = min(w.killed, w.within+time.Second) // the scheduler ends them
 		}
 		free := w.now // once a save in flight has ended
 		for _, s := range w.saves {
@@ -325,8 +327,9 @@ func (w *stopWorld) landed() (last trueSave) {
 	return last
 }
 
-// lost is the work that was done before the announcement, or after the newest save, and is not
-// saved. The time until the deadline belongs to the ranks.
+// lost is the unsaved work, from the beginning of the newest save. It counts up to the announcement
+// or, if that save ended after the announcement, up to the stop. The ranks may use the time until
+// the deadline as they like.
 func (w *stopWorld) lost() time.Duration {
 	s := w.landed()
 	switch {
@@ -338,8 +341,8 @@ func (w *stopWorld) lost() time.Duration {
 	return -s.began
 }
 
-// oracle is the least work that is lost if all saves are known in advance. As for the job, their
-// ends are known only late, and no save is disturbed.
+// oracle is the least possible loss of work if all saves are known in advance. The oracle, like the
+// job, learns of the end of a save late, and disturbs no save.
 func (w *stopWorld) oracle() time.Duration {
 	var least time.Duration
 	limit := w.within + w.grace
@@ -361,8 +364,7 @@ func (w *stopWorld) oracle() time.Duration {
 	return least
 }
 
-// busy is until when a save is in flight that began before the job knew which ranks catch the
-// signal.
+// busy is the end of a save that began before the job knew which ranks catch the signal.
 func (w *stopWorld) busy() (until time.Duration) {
 	for _, s := range w.saves {
 		if s.began < max(until, seesIn) && s.proved > seesIn {

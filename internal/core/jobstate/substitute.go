@@ -19,8 +19,8 @@ func (s *State) exchange(nodeRank int) string {
 	return fmt.Sprintf("%s takes the place of %s", s.plan.slots[nodeRank].Node.Name, old.Node.Name)
 }
 
-// rehome gives a node rank on which nothing lives to the smallest spare that suffices: a larger one
-// may be meant for a larger group.
+// rehome gives a node rank on which nothing lives to the smallest spare that suffices, because a
+// larger spare may be meant for a larger group.
 func (s *State) rehome(nodeRank int, spares []placement.Node) error {
 	return s.substitute(nodeRank, s.smallest(nodeRank, spares))
 }

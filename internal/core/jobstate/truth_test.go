@@ -20,7 +20,7 @@ type place struct {
 }
 
 // truth knows which processes live where and which events the job got, and checks the job's actions
-// against this.
+// against these facts.
 type truth struct {
 	w *world
 	// newest is the newest attempt of each unit for which a start was ordered, by unit.
@@ -28,8 +28,8 @@ type truth struct {
 	// ordered has the ranks of each start. told has the places that were ordered to stop.
 	ordered map[place][]int
 	told    map[place]bool
-	// exits is how ranks really ended, and tails are their last words. heard, ended and begun are
-	// the reports about ranks from agents that were not lost since.
+	// exits says how ranks really ended, and tails are their last words. heard, ended and begun are
+	// the reports about ranks from agents that have not been lost since.
 	exits map[attemptOf]map[int]report.Exit
 	tails map[attemptOf]map[int]string
 	heard map[attemptOf]map[int]bool
@@ -38,8 +38,8 @@ type truth struct {
 	// failed are the reported failures of an attempt until its end, in order.
 	failed  map[attemptOf][]reported
 	spawned bool
-	// still are the newest reports of ranks that stand still, and hung the attempts that had to
-	// fail because of such reports. kept is what had to be kept of a stopped attempt.
+	// still are the newest reports of ranks that stand still, and hung are the attempts that had to
+	// fail because of such reports. kept is the evidence that had to be kept of a stopped attempt.
 	still   map[place]job.Stalled
 	hung    map[attemptOf]bool
 	kept    map[place]job.Evidence
@@ -53,8 +53,8 @@ type truth struct {
 	unable map[string]bool
 	// masterGone says that the node of that question was lost since.
 	masterGone bool
-	// reach has the newest question to each node whether it reaches the port. reached are the
-	// questions answered with yes, cut those answered with no.
+	// reach has, for each node, the newest question whether the node reaches the port. reached are
+	// the questions that were answered with yes, and cut the questions that were answered with no.
 	reach   map[string]job.Reach
 	reached map[job.Reach]bool
 	cut     map[job.Reach]bool
@@ -70,25 +70,25 @@ type truth struct {
 	signal int
 	// cancelled says that the job ends by a cancel.
 	cancelled bool
-	// expires says that the end of the job was announced, loose that the scheduler ends it, and
-	// expired that it has ended that way. readied are the places that were ready.
+	// expires says that the end of the job was announced, loose says that the scheduler ends the
+	// job, and expired says that it has ended in that way. readied are the places that were ready.
 	expires, loose, expired bool
 	readied                 map[place]bool
 	// evacuated are the attempts on a node that was to leave.
 	evacuated map[attemptOf]bool
 	// growDue says that the time for which the number of nodes stays the same is over.
 	growDue bool
-	// departs are the departures by their alarm, limits the shortest deadline announced to each
-	// attempt, and affected the attempts that the newest event may concern.
+	// departs are the departures by their alarm. limits has the shortest deadline that was
+	// announced to each attempt. affected are the attempts that the newest event may concern.
 	departs  map[int]departing
 	limits   map[attemptOf]time.Duration
 	affected []attemptOf
-	// leaves are the nodes that were said to leave.
+	// leaves are the nodes whose departure was announced.
 	leaves map[string]bool
 	// broken are the nodes where a rank said that its GPU fails.
 	broken map[string]bool
-	// refills counts how often the budget was full again, readmits how often all exclusions ended,
-	// and free the restarts at no cost.
+	// refills counts how often the budget was filled again, readmits how often all exclusions
+	// ended, and free the restarts at no cost.
 	refills, readmits, free int
 	// lost are the ranks of an attempt that the others must go on without.
 	lost map[attemptOf]map[int]bool
@@ -96,7 +96,7 @@ type truth struct {
 	away map[place]bool
 	// weighed are the ranks of an attempt that were reported to have failed.
 	weighed map[attemptOf]map[int]bool
-	// seen has the situations that worlds should have now and then.
+	// seen has the situations that must occur in some worlds.
 	seen   map[string]bool
 	result *report.Result
 }
@@ -245,7 +245,7 @@ func (t *truth) acceptExit(e job.Exited) {
 }
 
 // weighs reports whether a failure that is reported for the first time belongs to a gang that is
-// being stopped, or is about to be.
+// being stopped, or is about to be stopped.
 func (t *truth) weighs(e job.Exited) bool {
 	at := attemptOf{e.Unit, e.Attempt}
 	p := place{at, e.Node}
@@ -305,7 +305,8 @@ func (t *truth) nodeGone(node string) {
 	}
 }
 
-// lose notes that ranks of an attempt end, and reports whether the others must go on without them.
+// lose notes the end of some ranks of an attempt, and reports whether the other ranks must go on
+// without them.
 func (t *truth) lose(at attemptOf, ranks ...int) bool {
 	all := 0
 	for p, list := range t.ordered {
@@ -328,7 +329,7 @@ func (t *truth) lose(at attemptOf, ranks ...int) bool {
 	return true
 }
 
-// hear notes that the end of a rank is known, and reports whether it was before.
+// hear notes that the end of a rank is known, and reports whether it was known before.
 func (t *truth) hear(at attemptOf, rank int) (before bool) {
 	if t.heard[at] == nil {
 		t.heard[at] = map[int]bool{}

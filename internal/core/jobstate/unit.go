@@ -67,29 +67,30 @@ func (c *counts) rankDone()         { c.left-- }
 func (c *counts) lose()             { c.lost++ }
 func (c *counts) memberGone()       { c.live-- }
 
-// notice is what a unit's ranks were told of their end. It has the departure with the least time,
-// nil for none, and how many live members are ready for it. See saving.go for the rest.
+// notice is the notice that a unit's ranks have got of their end. It has the departure with the
+// least time (nil for none), and how many live members are ready for it. For the other fields see
+// saving.go.
 type notice struct {
 	departure *departure
 	ready     int
 	// saved says that the unit has completed a checkpoint since the notice. catching counts the
-	// live members whose ranks catch the signal that stops them. due says that these ranks need the
-	// rest of the time to save. reprieved says that the unit was stopped early, and may use all of
-	// its time.
+	// live members whose ranks catch the stop signal. due says that these ranks need the rest of
+	// the time to save. reprieved says that the unit was stopped early, and may use all of its
+	// time.
 	saved, due, reprieved bool
 	catching              int
 }
 
 // stall counts the live members that stand still by their newest report, and the ranks of members
-// that reported it twice in a row. told says that the job has reported that most of its ranks stand
+// with two such reports in a row. told says that the job has reported that most of its ranks stand
 // still.
 type stall struct {
 	members, ranks int
 	told           bool
 }
 
-// member is a unit's share of one node. It is live from the order to start until the node says
-// stopped or is lost.
+// member is a unit's share of one node. It is live from the order to start until the node reports
+// that it has stopped, or is lost.
 type member struct {
 	live, started, ready, catches bool
 	left                          int
@@ -285,6 +286,6 @@ func (u *unit) succeeded() bool {
 // owes reports whether a unit that lost a node needs another node.
 func (u *unit) owes() bool { return !u.succeeded() && !u.abandoned }
 
-// excuses reports whether the end of a rank is no failure, because the rank had started and was
-// told that it would be stopped.
+// excuses reports whether the end of a rank does not count as a failure, because the rank had
+// started and had got notice of its end.
 func (u *unit) excuses(ev job.Exited) bool { return u.notice.departure != nil && ev.Exit.Started() }

@@ -106,8 +106,8 @@ func TestDecisionIsInTheResult(t *testing.T) {
 // first returns the actions of a step.
 func first(actions []job.Action, _ string) []job.Action { return actions }
 
-// TestDecisionCountsRepeats checks that a restart does not mend the third failure of a kind, and
-// that the result says so.
+// TestDecisionCountsRepeats checks that no restart follows the third failure of a kind, and that
+// the result says so.
 func TestDecisionCountsRepeats(t *testing.T) {
 	s := runningJob(t, job.RestartJob, 2)
 	for attempt := range verdict.Repeats {
@@ -133,7 +133,7 @@ func TestDecisionCountsRepeats(t *testing.T) {
 }
 
 // TestOwnUnreachable checks that a user's rule with the cause unreachable does not exclude a node
-// like a master that was really not reached.
+// as if it had really not reached the master.
 func TestOwnUnreachable(t *testing.T) {
 	for action, excludes := range map[string]bool{"restart": false, "replace": true} {
 		s := runningJob(t, job.RestartJob, 2)

@@ -10,10 +10,10 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Wants is the request that a cluster should place; false when the job has all it needs. With
-// whole, the request is for the whole job, including the nodes that the job has: these keep their
+// Wants is the request that a cluster should place; false when the job has all it needs. If whole
+// is true, the request is for the whole job, including the nodes that the job has: these keep their
 // node ranks, and spares come next. Otherwise the request is for further nodes, one for each node
-// rank without a node. Each of them helps.
+// rank without a node, and any number of them helps.
 func (s *State) Wants() (r placement.Request, whole, ok bool) {
 	if s.placesAll() {
 		if !s.lacksNodes() {
@@ -117,7 +117,7 @@ func (s *State) Instead(node string) placement.Request {
 	return r
 }
 
-// growth says when a job on fewer nodes than its most may ask for more.
+// growth says when a job on fewer nodes than it could use may ask for more.
 type growth struct {
 	// partial says that the job was placed on fewer nodes, due that it has run for long enough.
 	partial, due bool
@@ -143,8 +143,8 @@ func (s *State) growTimerFired(ev job.TimedOut) string {
 	return s.grow()
 }
 
-// grow stops the ranks once they are ready, to start them again on more nodes, if there are more.
-// It costs O(n log n) for n nodes.
+// If there are more nodes, grow stops the ranks once they are ready, to start them again on these
+// nodes. It costs O(n log n) for n nodes.
 func (s *State) grow() string {
 	if !s.Grows() {
 		return ""

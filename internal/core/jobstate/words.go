@@ -76,8 +76,8 @@ func are(names []string) string {
 	return some(names) + " are"
 }
 
-// label names a unit's attempt: as the job's if the job is one unit, else as that of a part of the
-// job.
+// label names a unit's attempt: as the attempt of the job if the job is one unit, otherwise as the
+// attempt of a part of the job.
 func (s *State) label(u *unit) string {
 	switch s.spec.Restart {
 	case job.RestartNode:
@@ -115,7 +115,7 @@ func (s *State) starting(units ...*unit) string {
 	return text
 }
 
-// stopWait says how many places still have to stop; empty when none has to.
+// stopWait says how many places still have to stop; empty if there are none.
 func (s *State) stopWait(n int) string {
 	if n == 0 {
 		return ""

@@ -85,10 +85,10 @@ type world struct {
 	// timers are events that will be due. past are events that were delivered and may be delivered
 	// again.
 	timers, past []job.Event
-	// calm says that the time of repair has begun. The other fields say what may happen before, so
-	// that not every world ends early.
+	// calm says that the time of repair has begun. The other fields restrict the faults before that
+	// time, so that not every world ends early.
 	calm, cancels, impatient, hopeless, crashes, hangs, expires, cuts, held bool
-	// drains is in how many chances a node leaves once.
+	// drains is the number of chances of which one makes a node leave.
 	drains int
 
 	history []record
@@ -116,7 +116,7 @@ type run struct {
 	attempt         int
 	start           job.Start
 	stopping, ended bool
-	// hung says that its ranks end only when told to, beats that they had a heartbeat.
+	// hung says that its ranks end only on an order, and beats says that they have had a heartbeat.
 	hung, beats bool
 	alive       []int
 	exits       []job.Exited
@@ -219,7 +219,7 @@ func (w *world) calmDown() error {
 			return err
 		}
 	}
-	if w.truth.loose { // the node that reported it ends the job
+	if w.truth.loose { // the node that announced the end ends the job
 		return w.step(job.Cancel{Code: codeCancelled, Why: "the time is over"})
 	}
 	return nil
@@ -263,7 +263,7 @@ func (w *world) act() error {
 	return nil
 }
 
-// free ends the processes that hold the GPUs of a node, or one of them.
+// free ends the processes that hold GPUs of a node: all of these processes or one of them.
 func (w *world) free(a *agent) error {
 	ev := job.Freed{Node: a.node.Name}
 	a.node.GPUs = slices.Clone(a.node.GPUs) // the job has the others
@@ -286,7 +286,7 @@ func (w *world) expire() error {
 	return w.step(job.Cancel{Code: codeExpired, Why: "the time is over", Ending: report.EndPreempted, Within: within, Loose: w.chance(2)})
 }
 
-// step hands an event to the job, checks what it does, and sends its orders.
+// step hands an event to the job, checks the resulting actions, and sends the orders.
 func (w *world) step(ev job.Event) error {
 	w.truth.note(ev)
 	recorded := ev
@@ -407,7 +407,7 @@ func (w *world) deliver(a *agent) error {
 	return nil
 }
 
-// tick answers a timer. The placement limit is long.
+// tick answers a timer. The placement limit is far away.
 func (w *world) tick() error {
 	if len(w.timers) == 0 {
 		return nil
@@ -440,8 +440,8 @@ func (w *world) join(a *agent) error {
 	return w.step(job.Joined{Node: a.node})
 }
 
-// drain says that a node will be gone. The node stays, and may join again; then it no longer
-// leaves.
+// drain announces that a node will be gone. The node stays all the same, and may join again; it
+// then no longer counts as leaving.
 func (w *world) drain(a *agent) error {
 	within := time.Duration(w.rng.IntN(4)) * time.Minute
 	w.truth.drained(a.node.Name)

@@ -32,7 +32,7 @@ type Options struct {
 	HeartbeatTimeout time.Duration
 }
 
-// MaxMembers bounds what the members of a cohort tell each other, in bytes.
+// MaxMembers bounds the data that the members of a cohort tell each other, in bytes.
 const MaxMembers = 960 << 10
 
 // MaxReplicas bounds the replicas of a group that are known at a time. Each start of the group is a
@@ -78,13 +78,14 @@ type Request struct {
 	// replica could not commit.
 	ShrinkOnly     bool
 	CommitFailures int64
-	// Member is what the other members are told about the replica.
+	// Member has the facts that the other members are told about the replica.
 	Member []byte
 }
 
 // Cohort is a set of replicas that train together.
 type Cohort struct {
-	// ID is the ID of the last cohort unless the members have changed, or one could not commit.
+	// ID is the ID of the last cohort, unless the members have changed or one of them could not
+	// commit.
 	ID      int64
 	Created time.Time
 	// Members are the requests of the members, by ID.
@@ -100,7 +101,7 @@ func (c Cohort) Replicas() []Replica {
 	return replicas
 }
 
-// Outcome is what an event caused.
+// Outcome has the effects of an event.
 type Outcome struct {
 	// Cohort is the answer to requests, nil for none. Changed says that its ID is new.
 	Cohort  *Cohort
@@ -154,7 +155,7 @@ func (s *State) Asks() bool {
 	return false
 }
 
-// Step takes an event and returns what it caused.
+// Step takes an event and returns its effects.
 func (s *State) Step(now time.Time, ev Event) Outcome {
 	switch ev := ev.(type) {
 	case Heartbeat:
@@ -292,8 +293,7 @@ func (s *State) wasMember(id string) bool {
 	return slices.ContainsFunc(s.last, func(r Replica) bool { return r.ID == id })
 }
 
-// form makes a cohort. Every request ends with the cohort. A replica that the cohort leaves out may
-// ask again.
+// form makes a cohort, which ends all requests. A replica that the cohort leaves out may ask again.
 func (s *State) form(now time.Time, members []*replica) (o Outcome) {
 	q := Cohort{Created: now}
 	failed := false

@@ -12,7 +12,8 @@ import (
 
 var began = time.Unix(1_700_000_000, 0)
 
-// table is a lighthouse whose replicas are named by a letter, of the groups 0, 1 and so on.
+// table is a lighthouse whose replicas are named by letters. The replicas a, b and so on are of the
+// groups 0, 1 and so on.
 type table struct {
 	*State
 	now   time.Time
@@ -27,8 +28,8 @@ func newTable(least int) *table {
 func replicaOf(name string) Replica { return Replica{ID: name, Group: int(name[0] - 'a')} }
 
 // do plays events in words: "a" asks, "a!" could not commit, "a-" asks only to shrink, "a." beats,
-// "a~" is gone, and "3s" passes. It returns what the last one caused: the cohort or why there is
-// none.
+// "a~" is gone, and "3s" passes. It returns the effect of the last event: the cohort, or why there
+// is none.
 func (tb *table) do(words string) (result string) {
 	for word := range strings.FieldsSeq(words) {
 		name, how := word[:1], word[1:]

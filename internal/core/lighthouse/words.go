@@ -12,7 +12,7 @@ func (s *State) tooFew(asking []*replica) string {
 	return fmt.Sprintf("no quorum: only %s, and a quorum needs %d groups (--min-groups)", asks(asking), s.options.MinReplicas)
 }
 
-// minority says that fewer replicas ask than are silent.
+// minority says that at most half of the live replicas ask.
 func minority(asking, silent []*replica) string {
 	return fmt.Sprintf("no quorum: %s, but not %s, and more than half of the live ones must", asks(asking), named(silent))
 }

@@ -11,18 +11,19 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Step is a step of a job, with what a coordinator reports of it.
+// Step is a step of a job, with the facts about it that a coordinator reports.
 type Step struct {
 	cluster.Step
 	// Told says that the reason differs from that of the step before.
 	Told bool
 	// Ends says that the job ends with this step.
 	Ends bool
-	// Start is what is known of the newest start, if more is known than before and the ranks run.
+	// Start describes the newest start, if the ranks run and the step has added something to the
+	// description.
 	Start *report.Start
 }
 
-// Outcome is what an entry caused.
+// Outcome has the effects of an entry.
 type Outcome struct {
 	Steps []Step
 	// Leave are drained nodes that no job holds any more.
@@ -77,7 +78,7 @@ func (s *State) happened(e Entry, o *Outcome) {
 		m := s.Members[ev.Node]
 		s.Capacity.Lost(e.At, ev.Node, m.Node.Labels[capacity.TagLabel], m.Drained)
 		delete(s.Members, ev.Node)
-		if s.Cluster.Drained(ev.Node) { // a person has dealt with it
+		if s.Cluster.Drained(ev.Node) { // a person has dealt with the node
 			s.readmit(e.At, ev.Node, o)
 		}
 	case cluster.Joined:
@@ -155,7 +156,7 @@ func (s *State) step(at time.Time, ev cluster.Event, o *Outcome) {
 	}
 }
 
-// stepped records a step of a job, and returns what is known of it.
+// stepped records a step of a job, and returns a description of it.
 func (s *State) stepped(at time.Time, st cluster.Step, o *Outcome) Step {
 	j := s.Jobs[st.Job]
 	if len(st.Changes) > 0 {
@@ -198,7 +199,7 @@ func (s *State) stepped(at time.Time, st cluster.Step, o *Outcome) Step {
 	return Step{st, told, ends, start}
 }
 
-// avoid makes all jobs avoid a node whose hardware failed in one of them, for as long as that job
+// avoid makes all jobs avoid a node whose hardware failed in one job, for as long as that job
 // excludes the node.
 func (s *State) avoid(at time.Time, j *Record, a job.Quarantine, o *Outcome) {
 	if !j.OnlyJob {
@@ -247,7 +248,7 @@ func Began(at time.Time, epoch string) Entry {
 }
 
 // Replay returns the state after a snapshot, which may be nil, and the entries that follow it.
-// Heard, if not nil, is called with what each entry caused.
+// heard, if not nil, is called with the effects of each entry.
 func Replay(snapshot []byte, entries []Entry, heard func(Entry, Outcome)) (*State, error) {
 	s := New()
 	if snapshot != nil {

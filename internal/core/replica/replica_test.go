@@ -38,8 +38,8 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestCausesHaveATime checks that a cause has a time, although an agent that could not start a rank
-// reports none.
+// TestCausesHaveATime checks that a cause has a time even if it comes from an agent that could not
+// start a rank. Such an agent reports no time.
 func TestCausesHaveATime(t *testing.T) {
 	for what, ev := range map[string]job.Prepared{
 		"no command": {Node: "n1", Unable: report.Exit{Code: 127, Spawn: "not found"}},
@@ -85,15 +85,15 @@ func story(jobs int) []Entry {
 	return entries
 }
 
-// TestSchemaNamesTheState finds fields that a snapshot has under their Go names, because the schema
-// forgets them.
+// TestSchemaNamesTheState finds fields that the schema lacks, which a snapshot then has under their
+// Go names.
 func TestSchemaNamesTheState(t *testing.T) {
 	for _, gap := range schema.Gaps(New()) {
 		t.Errorf("%s: see schema.go, and change snapshotFormat with it", gap)
 	}
 }
 
-// TestASnapshotIsTheState checks that a snapshot gives the state, wherever it is made.
+// TestASnapshotIsTheState checks that a snapshot restores the state, at any point of a log.
 func TestASnapshotIsTheState(t *testing.T) {
 	entries := story(3)
 	whole, err := Replay(nil, entries, nil)

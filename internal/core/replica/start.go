@@ -16,7 +16,7 @@ type startClock struct {
 	Start report.Start
 	Phase report.Phase
 	Since time.Time
-	// Took is how long the imports of the start's modules took.
+	// Took is how long the imports of the modules took.
 	Took time.Duration
 }
 
@@ -25,8 +25,8 @@ func (c *startClock) begin(at time.Time, with report.Phase) {
 	*c = startClock{Phase: with, Since: at, Start: report.Start{Attempt: c.Start.Attempt}}
 }
 
-// take notes what a step of a job says about its start. It reports whether more is known of the
-// start once its ranks run.
+// take notes the facts about a start that a step of its job has. If the ranks run, it reports
+// whether the step has added something.
 func (c *startClock) take(at time.Time, st cluster.Step) bool {
 	node, rank := slowest(st.Event)
 	if ev, is := st.Event.(job.Started); is && ev.Imports.Took > c.Took {
@@ -122,7 +122,7 @@ func (c *startClock) add(p report.StartPhase) {
 	c.Start.Phases = append(phases, p)
 }
 
-// report returns what is known of the start; nil if nothing is known.
+// report describes the start; nil if nothing is known about it.
 func (c *startClock) report() *report.Start {
 	if len(c.Start.Phases) == 0 {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestStart follows two starts of a gang, and a snapshot in each moment of them.
+// TestStart follows two starts of a gang, and takes a snapshot at each moment of them.
 func TestStart(t *testing.T) {
 	began := time.Unix(1_700_000_000, 0).UTC()
 	s := New()

@@ -1,10 +1,10 @@
-// Package replica holds what a coordinator knows, as a function of its log.
+// Package replica holds the state of a coordinator, as a function of the coordinator's log.
 //
 // A [State] takes the log's entries in order. It reads no clock, environment, network or
 // randomness: each entry has its time, and a limit on waiting is a deadline in the state. So every
-// coordinator reaches the same state by the same entries, whether it wrote them, was started again
-// or took over (state machine replication: Schneider, ACM Computing Surveys 22(4), 1990). A
-// snapshot of the state replaces all earlier entries.
+// coordinator reaches the same state from the same entries, no matter whether it wrote them, was
+// started again or took over (state machine replication: Schneider, ACM Computing Surveys 22(4),
+// 1990). A snapshot of the state replaces all earlier entries.
 //
 // The package does not have a coordinator's links to the world: its connections, the timers that
 // wake it up, and the watchers of a job. A new coordinator has none of these yet, as if all its
@@ -32,7 +32,7 @@ const Format = "golaunch-log-2"
 // Submission is a job, or a reservation, for a coordinator. Only Spec is needed.
 type Submission struct {
 	cluster.Spec
-	// Task is what the agents need to run a rank of the job. Only they read it.
+	// Task has the data that agents need to run a rank of the job. Only agents read it.
 	Task []byte
 	// Workspace is the directory in which the ranks run, if it is copied to the nodes; otherwise
 	// its ID is empty.
@@ -54,8 +54,7 @@ type Submission struct {
 	BackoffMin, BackoffMax time.Duration
 }
 
-// Entry is an entry of the log: the time at which something happened, and what. Exactly one of the
-// other fields is set.
+// Entry is an entry of the log: an event with its time. Exactly one of the other fields is set.
 type Entry struct {
 	At        time.Time
 	Founded   *Founded
@@ -85,8 +84,8 @@ type Member struct {
 	Drained bool
 }
 
-// State is what a coordinator knows. Only one goroutine uses it. Others on that goroutine may read
-// it, but only Apply changes it.
+// State is the state of a coordinator. Only one goroutine uses it. Any code on that goroutine may
+// read it, but only Apply changes it.
 type State struct {
 	// Index counts the entries.
 	Index   uint64
@@ -100,8 +99,8 @@ type State struct {
 	// jobs, oldest first.
 	Jobs  map[string]*Record
 	Ended []string
-	// Avoided are nodes whose hardware failed. Until the time given here, jobs get them only if no
-	// other nodes suffice.
+	// Avoided are nodes whose hardware failed, each with a time. Until that time, jobs get the node
+	// only if no other nodes suffice.
 	Avoided map[string]time.Time
 	// Timers are the pending deadlines.
 	Timers map[TimerID]Timer
@@ -167,7 +166,7 @@ func Restore(b []byte) (*State, error) {
 // ErrVersion says that another version of golaunch wrote a log.
 var ErrVersion = errors.New("another version of golaunch wrote it")
 
-// Saves returns what is known of a job's checkpoints at a time, or at its end; nil if nothing is
+// Saves returns the known checkpoints of a job at a time, or at the job's end; nil if none is
 // known.
 func (s *State) Saves(j *Record, now time.Time) *report.Saves {
 	if j.Result != nil {
@@ -184,7 +183,7 @@ func (s *State) Saves(j *Record, now time.Time) *report.Saves {
 	return all
 }
 
-// Start returns where the time of the newest start went. It is nil if nothing is known of the
+// Start returns how the time of the newest start was spent. It is nil if nothing is known of the
 // start, if ranks restart on their own, and for a reservation.
 func (j *Record) Start() *report.Start {
 	if !j.Job.Gang() || j.Reserve {

@@ -35,7 +35,7 @@ type Timer struct {
 	Seq int
 }
 
-// Due returns what happens at the deadline of a timer.
+// Due returns the event of a timer's deadline.
 func (id TimerID) Due(t Timer) cluster.Event {
 	switch id.Kind {
 	case readmission:
@@ -81,7 +81,7 @@ func (s *State) expired(ev cluster.Happened) bool {
 	case job.TimedOut:
 		one := s.disarm(TimerID{Of: ev.Job, Kind: due.Kind}, due.Seq)
 		return s.disarm(TimerID{Of: ev.Job, Kind: due.Kind, Number: due.Seq}, due.Seq) || one
-	default: // no timer made it due
+	default: // no timer made the event due
 		return false
 	}
 }

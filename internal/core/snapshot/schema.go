@@ -68,8 +68,8 @@ func parse(text string) map[string]names {
 	return all
 }
 
-// layout describes a struct's type, which either encodes its values itself or has fields that are
-// kept.
+// layout describes the type of a struct: either the type encodes its values itself, or it has
+// fields that are kept.
 type layout struct {
 	name   string
 	binary bool

@@ -61,9 +61,9 @@ func (s *Schema) Decode(b []byte, p any) error {
 	return r.err
 }
 
-// Check reports whether reading restores the value that p points to. It does not if a pointer
-// points into the middle of another value, because that value then exists twice. Check is for
-// tests, and as slow as Encode.
+// Check reports whether Decode restores the value that p points to. It does not restore the value
+// if a pointer points into the middle of another value, because that value then exists twice. Check
+// is for tests, and is as slow as Encode.
 func Check(p any) error {
 	v := reflect.ValueOf(p)
 	unnamed.fingerprint(v.Type()) // it panics for a type that cannot be in a snapshot

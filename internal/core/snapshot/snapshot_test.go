@@ -22,7 +22,7 @@ type leaf struct {
 	tint  color
 }
 
-// graph has everything that a state may have, and points back to itself.
+// graph has values of all kinds that a state may have, and a pointer back to itself.
 type graph struct {
 	leaf
 	self   *graph

@@ -8,7 +8,7 @@ import (
 
 const sigabrt = 6
 
-// certainty says when an exit decides: before any text, or only when no line decides.
+// certainty says when an exit decides: before all text, or only if no line of text decides.
 type certainty int
 
 const (
@@ -16,7 +16,7 @@ const (
 	certain
 )
 
-// exits say what the end of a process alone means. The first one that matches decides.
+// exits say what the end of a process means without any text. The first match decides.
 var exits = []struct {
 	when  certainty
 	meant func(report.Exit) bool

@@ -106,9 +106,10 @@ func unmarked(line string) string {
 	return strings.TrimRight(line, "\r")
 }
 
-// raise returns the verdict on a chain of exceptions. It prefers the most special exception that a
-// rule matches, else a handled exception that is never a mere warning. An echo counts only if no
-// other exception matches. If no rule matches any exception, the verdict is on the last one.
+// raise returns the verdict on a chain of exceptions. It prefers the most specific exception that a
+// rule matches, and after that a handled exception that is never a mere warning. An echo counts
+// only if no other exception matches. If no rule matches any exception, the verdict is on the last
+// exception.
 func raise(chain, handled []text) report.Verdict {
 	if v, ok := first(builtin(), chain, func(r Rule) bool { return !r.Victim }); ok {
 		return v

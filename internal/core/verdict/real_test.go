@@ -19,10 +19,10 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// python has torch where the distribution's package is installed (python3-torch).
+// python is a Python that has torch if the distribution's package is installed (python3-torch).
 const python = "/usr/bin/python3"
 
-// fail runs a program that is to fail and returns what it left behind.
+// fail runs a program that is to fail, and returns its exit and output.
 func fail(t *testing.T, command string, args ...string) report.Failure {
 	t.Helper()
 	var stderr bytes.Buffer
@@ -51,7 +51,7 @@ func script(t *testing.T, text string) string {
 	return file
 }
 
-// TestRealFailures judges what real programs leave behind.
+// TestRealFailures judges the exits and outputs of real programs.
 func TestRealFailures(t *testing.T) {
 	for _, c := range []struct {
 		cause, quote string

@@ -15,8 +15,8 @@ const (
 	// report its steps. It is long enough to have written a checkpoint, so a job that fails now and
 	// then is never stopped for that.
 	Progress = 10 * time.Minute
-	// Brief is how long an attempt that says nothing about its failure may have lived to count. An
-	// attempt that ends at once ends for the same reason each time. An attempt that worked for
+	// Brief is the longest life with which an attempt that says nothing about its failure still
+	// counts. Attempts that end at once end for the same reason each time. An attempt that lived
 	// longer may have failed for any reason.
 	Brief = 10 * time.Second
 )
@@ -33,9 +33,9 @@ type Recurrence struct {
 // Next takes the failure that ended an attempt, and returns the verdict on it. The verdict becomes
 // Stop if this is the third time in a row that the same failure came at the same progress. It
 // becomes Restart instead of Stop if the attempt made progress before the first two. Some failures
-// neither count nor end a row: a failure of a node or of anything else outside the job, the echo of
-// another failure, and an unrecognized failure that says nothing on stderr and did not come at
-// once.
+// neither count nor interrupt such a row: a failure of a node or of anything else outside the job,
+// the echo of another failure, and an unrecognized failure that says nothing on stderr and did not
+// come at once.
 func (r Recurrence) Next(f report.Failure, own ...Rule) (Recurrence, report.Verdict) {
 	v := Judge(f, own...)
 	silent := v.Cause == Unknown && lastWords(f) == ""

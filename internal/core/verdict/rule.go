@@ -14,7 +14,7 @@ type Rule struct {
 	// Cause is a stable code, Title says the same in words, and Remedy says what a person can do.
 	// Origin says which program writes such lines.
 	Cause, Title, Remedy, Origin string
-	// Victim marks lines that are written because another rank has failed.
+	// Victim marks lines that ranks write because another rank has failed.
 	Victim bool
 	// loose lines are sometimes mere warnings. They decide only in an exception, or if there is no
 	// exception.
@@ -80,8 +80,8 @@ func literal(pattern string) string {
 	return pattern[:at]
 }
 
-// hardware reports whether such a line always means that hardware is broken. Fatal lines are never
-// mere warnings or echoes.
+// hardware reports whether the rule's lines always mean that hardware is broken. fatal reports
+// whether they are never mere warnings or echoes.
 func (r Rule) hardware() bool { return r.Action == report.ActionReplace && !r.loose }
 func (r Rule) fatal() bool    { return !r.loose && !r.Victim }
 func every(Rule) bool         { return true }

@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// varying matches what differs between ranks, nodes and attempts that fail in the same way:
+// varying matches text that differs between ranks, nodes and attempts that fail in the same way:
 // addresses, UUIDs and hashes, the random names of Python's tempfile, and all numbers, with the
 // characters that join numbers in dates, times, versions and addresses.
 var varying = later(`0x[0-9a-fA-F]+|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\btmp[a-z0-9_]{8}\b|` +
@@ -62,8 +62,8 @@ var routine = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(debug|info|warn|warning|[a-z]*warning):|\[(debug|info|warn|warning)\]|^(debug|info|warn|warning)\b|[- |](debug|info|warn|warning)[- |]|\bwarnings?\.warn\(|\r|[0-9]+%\|`)
 })
 
-// wholeLine returns the whole deciding line, because the numbers in it decide where a quote is cut.
-// It returns only the beginning of a very long line.
+// wholeLine returns the whole deciding line, because numbers in the line decide where a quote of it
+// is cut. Of a very long line it returns only the beginning.
 func wholeLine(f report.Failure, v report.Verdict) string {
 	from := map[report.Source]string{report.FromTail: f.Tail, report.FromTraceback: f.Traceback, report.FromKernel: f.Kernel}
 	body, ok := from[v.From]

@@ -4,8 +4,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// asked has the rules for what a rank has told its launcher to do next. The agent writes these
-// lines.
+// asked has the rules for lines with which a rank tells its launcher what to do next. The agent
+// writes these lines.
 var asked = []row{
 	{
 		action: report.ActionStop, cause: "end-asked", title: "a rank asked that the job does not start again",

@@ -4,7 +4,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// The tables are in the order in which rules are tried: the more special before the more general.
+// The tables are in the order in which rules are tried: specific rules before general ones.
 
 // hardware has the rules for faults of a GPU, its links or its node. NVIDIA's documentation says
 // which Xids are such faults. Xids 13, 31, 43, 45, 68 and 109 are faults of the program or follow a

@@ -101,7 +101,7 @@ var host = []row{
 	},
 }
 
-// fabric has the rules for what ranks write when the connection to another rank fails, mostly
+// fabric has the rules for lines that ranks write when the connection to another rank fails, mostly
 // because the other rank has failed.
 var fabric = []row{
 	{

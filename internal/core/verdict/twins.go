@@ -17,8 +17,8 @@ type Twins struct {
 	ended map[string]time.Time
 }
 
-// Known reports whether a failure shows no more, by the built-in rules, than an earlier known
-// failure. Otherwise the failure is known from now on.
+// Known reports whether a failure shows, by the built-in rules, no more than an earlier known
+// failure. If it shows more, the failure is known from now on.
 func (t *Twins) Known(f report.Failure) bool {
 	if t.only == nil {
 		t.only = &f

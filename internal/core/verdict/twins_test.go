@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// TestTwins checks that failures are twins if they differ only in what is each rank's own, and if
-// they came later.
+// TestTwins checks that a failure is a twin of an earlier one if the two differ only in facts that
+// are each rank's own.
 func TestTwins(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	oom := func(rank int) report.Failure {
@@ -25,7 +25,7 @@ func TestTwins(t *testing.T) {
 	}{
 		{oom(0), 5, false},
 		{oom(1), 6, true},
-		{oom(2), 4, false}, // it may be the cause
+		{oom(2), 4, false}, // this failure may be the cause
 		{oom(3), 4, true},
 		{report.Failure{Exit: report.Exit{Code: 1}, Tail: "ValueError: bad shape"}, 7, false},
 		{report.Failure{Exit: report.Exit{Code: 2}, Tail: "odd words"}, 7, false},

@@ -1,14 +1,14 @@
 // Package verdict says what a failure means: restart, replace the node, stop, or wait. It quotes
 // the line that decided.
 //
-// [Judge] reads what one rank left behind: how it ended, its last lines, its traceback, and what
-// the kernel of its node said. It has a table of rules for lines and a few decisions about which
-// line counts. The same evidence always gives the same verdict. [Signature] names a failure, so
-// that it is recognized on another rank or in a later attempt. [Recurrence] counts repetitions: a
-// failure that repeats without progress is a bug in the program, which no restart can correct.
+// [Judge] reads the evidence of one rank: its exit, its last lines, its traceback, and the kernel
+// messages of its node. It has a table of rules for lines, and a few rules about which line counts.
+// The same evidence always gives the same verdict. [Signature] names a failure, so that it is
+// recognized on another rank or in a later attempt. [Recurrence] counts repetitions: a failure that
+// repeats without progress is a bug in the program, which no restart can correct.
 //
-// The package reads no file, clock or network. No input, however odd, costs more than time linear
-// in its size, and at most 256 KiB of each text are read.
+// The package reads no file, clock or network. For any input, the time is at most linear in the
+// input's size, and at most 256 KiB of each text are read.
 package verdict
 
 import (
@@ -41,10 +41,10 @@ const (
 // 256 KiB of each text are read. The caller's own rules, in their order, come before the built-in
 // ones. A process that exited 0 gets the zero Verdict. An exit code of [NotKnown] is a failure.
 //
-// What the kernel says about the node takes precedence over what the rank wrote, because failing
-// hardware causes many odd messages. In the rank's own output, the exception that ended the rank
-// takes precedence over the lines above it. These lines take precedence over an exception that is
-// only the echo of another rank's failure.
+// Kernel messages about the node take precedence over the rank's output, because failing hardware
+// causes many odd messages. In the rank's own output, the exception that ended the rank takes
+// precedence over the lines above it. These lines take precedence over an exception that is only
+// the echo of another rank's failure.
 func Judge(f report.Failure, own ...Rule) report.Verdict {
 	if f.Exit == (report.Exit{}) {
 		return report.Verdict{}
@@ -91,7 +91,8 @@ func placed(v report.Verdict, f report.Failure) report.Verdict {
 var inSharedMemory = []string{"synchronize.py", "shared_memory.py", "heap.py"}
 
 // fromText finds the line of the program's output that decides. A process that a signal ended did
-// not end by an exception, except with SIGABRT: the C++ runtime raises it for an exception.
+// not end by an exception, unless the signal is SIGABRT, which the C++ runtime raises for an
+// exception.
 func fromText(texts []text, x report.Exit) (report.Verdict, bool) {
 	raised := x.Signal == 0 || x.Signal == sigabrt
 	var echo report.Verdict
@@ -118,7 +119,7 @@ func fromText(texts []text, x report.Exit) (report.Verdict, bool) {
 	return first(builtin(), texts, every)
 }
 
-// No line and no exit shows these verdicts: the coordinator knows them from the whole job.
+// These verdicts follow from no line and no exit: the coordinator knows them from the whole job.
 var (
 	// NodeLost is the verdict on the loss of a node.
 	NodeLost = report.Verdict{

@@ -21,8 +21,8 @@ type Ranks struct {
 	Done []bool
 }
 
-// Text says which ranks are missing at the start of a gang, or what all but a few wait for. It costs
-// O(ranks + clients).
+// Text says which ranks are missing at the start of a gang, or for which key all but a few ranks
+// wait. It costs O(ranks + clients).
 func (r Ranks) Text(m job.Meeting) string {
 	if len(m.Clients) == 0 {
 		return r.count(m)
