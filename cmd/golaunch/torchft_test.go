@@ -32,11 +32,14 @@ func replicas(t *testing.T, steps int, flags ...string) []string {
 	return append(flags, "--", torchftPython(t), script, strconv.Itoa(steps), "${replica_group}", "${replica_groups}")
 }
 
-// TestReplicaGroups kills a group. The others go on at once; it comes back with a store of its own.
-// It comes back only after a backoff, so that the others have a quorum without it.
+// TestReplicaGroups kills a group. The others go on at once; it comes back with a store of its own,
+// once they have.
 func TestReplicaGroups(t *testing.T) {
 	t.Parallel()
-	p := start(t, exec.Command(golaunch(t), replicas(t, 300, "--procs-per-node", "3", "--replica-groups", "3", "--min-groups", "2", "--backoff", "2s")...))
+	fifo := filepath.Join(t.TempDir(), "again")
+	release := gate(t, fifo)
+	p := start(t, exec.Command(golaunch(t), replicas(t, 300, "--procs-per-node", "3", "--replica-groups", "3", "--min-groups", "2", "--backoff", "0s",
+		"--env", "HOLD="+fifo)...))
 	pid := p.pid(`group 1 pid (\d+) rank 0 of 1 store .* arguments \['1', '3'\]`)
 	first := p.match(`group 1 pid \d+ rank 0 of 1 store (\S+)`)[1]
 	p.line(`group 0 step \d+ quorum \d+ of 0,1,2`)
@@ -48,6 +51,7 @@ func TestReplicaGroups(t *testing.T) {
 	if seconds, err := strconv.ParseFloat(gap, 64); err != nil || seconds > 4 {
 		t.Errorf("the others have a quorum after %s s; torchft's own lighthouse needs 5", gap)
 	}
+	release(1)
 	p.ends(0, "job succeeded: 3 ranks exited 0 after 1 restart")
 	text, _ = p.out.read()
 	if !regexp.MustCompile(`(?s)(group 1 pid .*){2}group 1 step 0 quorum \d+ of 0,1,2`).MatchString(text) {

@@ -1,9 +1,14 @@
 """A replica group of one rank, with torchft's own manager and no torch.
 
-It takes part in quorums until the file ./end is there, or for as many steps as its argument says.
+It takes part in quorums for as many steps as its argument says. A group that starts again first
+reads a line from the FIFO that HOLD names, if any.
 """
 import glob, importlib.util, os, sys, time, uuid
 from datetime import timedelta
+
+if "HOLD" in os.environ and os.environ["GOLAUNCH_ATTEMPT"] != "0":
+    with open(os.environ["HOLD"]) as fifo:
+        fifo.readline()
 
 where = importlib.util.find_spec("torchft").submodule_search_locations[0]
 spec = importlib.util.spec_from_file_location("_torchft", glob.glob(os.path.join(where, "_torchft*.so"))[0])
