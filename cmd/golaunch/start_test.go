@@ -2,7 +2,8 @@ package main
 
 import (
 	"bytes"
-	"context"
+	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,8 +53,8 @@ func TestStart(t *testing.T) {
 	}
 	within(t, "initializers", len(all), maxInitializers)
 	within(t, "bytes of initializers", total, maxInitialized)
-	within(t, "page faults of golaunch --version", faults(t, program, "--version"), maxVersionFaults)
-	within(t, "page faults of a job of one rank", faults(t, program, "--procs-per-node", "1", "--", "true"), maxJobFaults)
+	faults(t, "page faults of golaunch --version", maxVersionFaults, program, "--version")
+	faults(t, "page faults of a job of one rank", maxJobFaults, program, "--procs-per-node", "1", "--", "true")
 }
 
 // TestGuardianStart counts what a guardian does before its own work begins. Its owner has died
@@ -92,19 +93,26 @@ func initializers(t *testing.T, cmd *exec.Cmd) [][]string {
 	return all
 }
 
-// TestHelperMemory has a rank look at the guardian, which is its sibling.
+// TestHelperMemory looks at the guardian of a job that runs.
 func TestHelperMemory(t *testing.T) {
-	const look = `while :; do for f in /proc/[0-9]*; do
-		if grep -qs "^Name:.rankguard$" $f/status && grep -q "^PPid:.$PPID$" $f/status; then grep RssAnon $f/status; exit; fi; done; done`
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, unraced(t), "--quiet", "--prefix=false", "--procs-per-node", "1", "--", "sh", "-c", look).Output()
-	m := regexp.MustCompile(`^RssAnon:\s+(\d+) kB\n$`).FindSubmatch(out)
-	if err != nil || m == nil {
-		t.Fatalf("the rank sees %q (%v)", out, err)
+	p := start(t, exec.Command(unraced(t), "--quiet", "--procs-per-node", "1", "--", "sh", "-c", "echo up; exec sleep 1000"))
+	p.line("up$")
+	guardian := regexp.MustCompile(fmt.Sprintf(`(?ms)^Name:\trankguard\n.*^PPid:\t%d\n.*^RssAnon:\s+(\d+) kB\n`, p.cmd.Process.Pid))
+	for limit := time.Now().Add(patience); time.Now().Before(limit); { // it takes its name a moment after it began
+		paths, err := filepath.Glob("/proc/[0-9]*/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			status, _ := os.ReadFile(path) // a process may have ended
+			if m := guardian.FindSubmatch(status); m != nil {
+				size, _ := strconv.Atoi(string(m[1])) // the expression has digits
+				within(t, "KiB of the guardian", size, maxHelper)
+				return
+			}
+		}
 	}
-	size, _ := strconv.Atoi(string(m[1])) // the expression has digits
-	within(t, "KiB of the guardian", size, maxHelper)
+	t.Error("a job with a rank has no guardian")
 }
 
 // unraced is golaunch as users have it: the race detector adds to all of these.
@@ -120,21 +128,21 @@ func unraced(t *testing.T) string {
 	return program
 }
 
-// faults runs golaunch and counts the page faults of it and of the processes that it has waited
-// for. The least of a few runs counts.
-func faults(t *testing.T, program string, args ...string) int {
+// faults counts the page faults of golaunch and of the processes that it has waited for. A busy
+// machine adds some, so the least of several runs counts, up to the first within the bound.
+func faults(t *testing.T, what string, bound int, program string, args ...string) {
 	t.Helper()
-	least := 0
-	for range 5 {
+	least := math.MaxInt
+	for range 20 {
 		cmd := exec.Command(program, args...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%q: %v\n%s", args, err, out)
 		}
-		if n := int(cmd.ProcessState.SysUsage().(*syscall.Rusage).Minflt); least == 0 || n < least {
-			least = n
+		if least = min(least, int(cmd.ProcessState.SysUsage().(*syscall.Rusage).Minflt)); least <= bound {
+			break
 		}
 	}
-	return least
+	within(t, what, least, bound)
 }
 
 func within(t *testing.T, what string, n, bound int) {
