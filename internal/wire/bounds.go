@@ -11,10 +11,10 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// These bounds make the largest legal value of everything fit through every channel that it passes.
-// TestLargest sends each such value. The messages between the voters of a job have bounds of their
-// own. In a message, a field costs 2 bytes more than its value, or 4 more if the value has more
-// than 127 bytes. A number costs 1 to 5 bytes, or 10.
+// With these bounds, the largest legal value of each kind fits through every channel that it
+// passes. TestLargest sends each such value. The messages between the voters of a job have bounds
+// of their own. In a message, a field costs 2 bytes more than its value, or 4 more if the value has
+// more than 127 bytes. A number costs 1 to 5 bytes, or 10.
 const (
 	// MaxMessage bounds a message in either direction. It must never grow, because a heartbeat
 	// waits behind a message. Longer content is sent in several messages of at most MaxPiece,
@@ -68,8 +68,8 @@ const (
 	// maxStill bounds the ranks that a Stalled names, with 110 bytes and MaxLine each: 238 KiB.
 	maxStill = 1024
 	// MaxReplica bounds the name of a replica; a cohort has up to job.MaxGroups replicas. MaxMember
-	// bounds what the others are told about a replica: enough for 650 ranks with 100 bytes each.
-	// For a whole cohort, lighthouse.MaxMembers is the bound.
+	// bounds the data that the others are told about a replica: enough for 650 ranks with 100 bytes
+	// each. For a whole cohort, lighthouse.MaxMembers is the bound.
 	MaxReplica = 256
 	MaxMember  = 64 << 10
 	// MaxPeers bounds the addresses in one message with a question for a port: 6 bytes each, or 18
@@ -108,7 +108,7 @@ const (
 	MaxPosition  = 32
 )
 
-// ExcessOfNode says what is too large in a node's description; empty if nothing is.
+// ExcessOfNode names the part of a node's description that is too large; empty if there is none.
 func ExcessOfNode(n *pb.Node) string {
 	switch size := plainpb.Oversize(n, MaxNode); {
 	case len(n.GetGpus()) > MaxGPUs:
@@ -120,7 +120,7 @@ func ExcessOfNode(n *pb.Node) string {
 	return ""
 }
 
-// Excess says what is too large in a submission; empty if nothing is.
+// Excess names the part of a submission that is too large; empty if there is none.
 func Excess(s replica.Submission) string {
 	names := 0
 	for _, name := range s.Job.Request.Order.List {

@@ -12,11 +12,11 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// tail keeps the end of a rank's output, which may be any bytes.
+// tail keeps the end of a rank's output. The output may be any bytes.
 func tail[T string | []byte](b T) T { return b[max(0, len(b)-MaxTail):] }
 
-// Plain makes a text one bounded line that is harmless in a terminal, in UTF-8, which protobuf
-// requires of a string.
+// Plain turns a text into one bounded line that is harmless in a terminal, and valid UTF-8, as
+// protobuf requires of strings.
 func Plain(s string) string {
 	return line(s, MaxText)
 }
@@ -31,7 +31,7 @@ func line(s string, most int) string {
 	}, valid(s[:min(len(s), most)]))
 }
 
-// valid makes a text UTF-8, which protobuf requires of a string.
+// valid makes a text valid UTF-8, as protobuf requires of strings.
 func valid(s string) string { return strings.ToValidUTF8(s, "?") }
 
 // FromEvent converts an agent's report. It returns nil for an event that no agent reports.

@@ -164,7 +164,7 @@ func ToFilter(f *pb.LogFilter) report.LogFilter {
 }
 
 // FromInquiry converts a question to nodes into messages. The first has everything except the
-// positions in logs. from has these by the node that delivered them.
+// positions in logs. from has these positions by the node that delivered the logs.
 func FromInquiry(q Inquiry, from map[string][]report.LogPosition) []*pb.Inquiry {
 	q.Logs.From = nil
 	all := []*pb.Inquiry{{Job: q.Job, Question: fromQuestion(q.Question), Within: durationpb.New(q.Within), Nodes: q.Nodes}}

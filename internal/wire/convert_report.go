@@ -63,8 +63,8 @@ func ToMeeting(m *pb.Met) job.Meeting {
 	return meeting
 }
 
-// telling chooses the ranks to name if a report has too many. Half of the chosen ranks are furthest
-// behind, or do what the fewest ranks do. The other half shows the difference.
+// telling chooses the ranks to name if a report has too many. Half of the chosen ranks are those
+// furthest behind, or those with the rarest activities. The other half shows how the rest differs.
 func telling(ranks []job.Still) []job.Still {
 	if len(ranks) <= maxStill {
 		return ranks

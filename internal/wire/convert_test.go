@@ -131,7 +131,7 @@ func TestNodesArrive(t *testing.T) {
 func TestClusterArrives(t *testing.T) {
 	s := wiretest.Filled[replica.Submission]()
 	s.Job.Request.Keep = nil
-	s.Submitter, s.User = nil, "" // which no client says
+	s.Submitter, s.User = nil, "" // clients do not send these fields
 	if got := ToSubmission(wiretest.Whole(t, slices.Values(FromSubmission(s)))); !reflect.DeepEqual(got, s) {
 		t.Errorf("got  %+v\nwant %+v", got, s)
 	}

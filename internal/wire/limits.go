@@ -18,8 +18,8 @@ const DialLimit = 5 * time.Second
 // variable for tests whose leases are days.
 var PingAfter = 30 * time.Second
 
-// PatienceForReturn is how much longer than the lease a client waits for a coordinator that is
-// started again.
+// PatienceForReturn plus the lease is how long a client waits for a coordinator that is started
+// again.
 const PatienceForReturn = 10 * time.Second
 
 // AckEvery is the number of reports after which the coordinator acknowledges without being asked.
@@ -29,7 +29,7 @@ const AckEvery = 64
 const GoodbyeLimit = 2 * time.Second
 
 const (
-	// Paused is how late after the end of its lease a session must run again to count as paused,
+	// A session that runs again later than Paused after the end of its lease counts as paused,
 	// perhaps with its machine.
 	Paused = 250 * time.Millisecond
 	// Reprieval is how long a paused session waits for the coordinator. The coordinator may have

@@ -27,13 +27,13 @@ type (
 		Submitter *uint32
 		Workspace report.Workspace
 	}
-	// Signal asks the node to signal its ranks.
+	// Signal asks the node to send its ranks a signal.
 	Signal struct{ Number syscall.Signal }
 	// Leave asks the agent to leave, because no job holds the node any more.
 	Leave struct{ Why string }
 	// Cohort answers the requests of a replica, up to Call, with the cohort of that ID. ID 0 says
-	// that a cohort was formed without the replica, which asks again if it still waits. Members are
-	// the Members of the [lighthouse.Request]s.
+	// that a cohort was formed without the replica; the replica asks again if it still waits.
+	// Members are the Members of the [lighthouse.Request]s.
 	Cohort struct {
 		Unit, Attempt int
 		Replica       string
@@ -51,21 +51,21 @@ type (
 	// Opened is a report that the agent knows a job.
 	Opened struct{}
 	// Draining is a report that the node will be gone after Within, at the latest. It concerns all
-	// jobs. They give the node up, and then an order to leave follows. All says that a scheduler
-	// will end all nodes of the only job at that time. With a Signal, the scheduler has told all of
-	// them to stop, and the job must stop.
+	// jobs. They give the node up, and an order to leave follows. All says that a scheduler will
+	// end all nodes of the only job at that time. With a Signal, the scheduler has told all these
+	// nodes to stop, and the job must stop.
 	Draining struct {
 		Why    string
 		Within time.Duration
 		All    bool
 		Signal syscall.Signal
 	}
-	// Freed is a report that GPUs that were held when the node joined are free now. Each has the
-	// index and the UUID with which it joined.
+	// Freed is a report that some GPUs are free now. They were held when the node joined, and have
+	// the index and the UUID of that time.
 	Freed struct{ GPUs []placement.GPU }
 	// Met reports which processes of a gang have connected to the store on this node, and which
-	// wait there. It is sent when nothing of this has changed for a while. An empty Met says that
-	// the earlier one no longer matters.
+	// wait there. It is sent when none of this has changed for a while. An empty Met says that the
+	// earlier Met no longer matters.
 	Met struct {
 		Unit, Attempt int
 		Meeting       job.Meeting
@@ -76,6 +76,6 @@ type (
 		Unit, Attempt int
 		Request       lighthouse.Request
 	}
-	// Restated ends what [Restate] asked for.
+	// Restated ends the reports that [Restate] asked for.
 	Restated struct{}
 )

@@ -58,8 +58,8 @@ func flat[A, B any](all []A, parts func(A) iter.Seq[B]) iter.Seq[B] {
 	}
 }
 
-// Put sends a request in several messages. If the stream ends meanwhile, receiving the answer
-// returns the error.
+// Put sends a request in several messages. If the stream ends meanwhile, the caller gets the error
+// when it receives the answer.
 func Put[M any](stream interface {
 	Send(M) error
 	CloseSend() error

@@ -16,13 +16,13 @@ import (
 type About int
 
 const (
-	// AboutNothing is a question that this version does not know.
+	// AboutNothing stands for a question that this version does not know.
 	AboutNothing About = iota
-	// AboutLogs asks for what a job's ranks wrote.
+	// AboutLogs asks for the output of a job's ranks.
 	AboutLogs
 	// AboutRAS asks the node with node rank 0 for a [RAS], in JSON.
 	AboutRAS
-	// AboutSamples asks for samples of what ranks and nodes do.
+	// AboutSamples asks for samples of ranks and nodes.
 	AboutSamples
 	// AboutStacks asks where a job's ranks are in their programs. Each answer is a stacks.Sample of
 	// one process, in JSON.
@@ -78,7 +78,7 @@ type Ask struct {
 // Answer is a part of a node's answer.
 type Answer struct {
 	Node string
-	// Missing says what is missing. The other fields are then unset.
+	// Missing says what cannot be answered. The other fields are then unset.
 	Missing string
 	Chunk   *report.LogChunk
 	Samples *Samples
@@ -249,7 +249,7 @@ func toSeries(now time.Time, m *pb.Series) report.Series {
 	for i := range s.Samples {
 		known := columns(&s.Samples[i].Usage)
 		for _, t := range m.GetTracks() {
-			if c := t.GetColumn(); c >= 0 && c < numColumns && i < len(t.GetValues()) { // a newer golaunch has more
+			if c := t.GetColumn(); c >= 0 && c < numColumns && i < len(t.GetValues()) { // a newer golaunch may send more columns
 				*known[c] = t.GetValues()[i]
 			}
 		}

@@ -54,7 +54,7 @@ func TestSamplesArrive(t *testing.T) {
 	}
 }
 
-// same compares series, where NaN equals NaN.
+// same compares series, and treats NaN as equal to NaN.
 func same(t *testing.T, got, want report.Series) {
 	t.Helper()
 	g, w := got, want

@@ -14,8 +14,8 @@ import (
 // Protocol changes when an older agent or coordinator could misunderstand a newer one.
 const Protocol = 6
 
-// RenamesLabel is the label of a job's node that joins under another name if its own name is taken:
-// always, or only if the other node has another address.
+// RenamesLabel is the label of a job's node that joins under another name if its own name is taken.
+// Its value says whether it always does so, or only if the other node has another address.
 const (
 	RenamesLabel     = "renames"
 	RenamesAlways    = "always"

@@ -2,20 +2,20 @@
 // prefers.
 //
 // Like package placement it computes on values: [Plan] takes the machine's topology and the ranks,
-// and returns a [Binding] with a reason for each, and warnings. It touches nothing on the machine.
+// and returns a [Binding] with a reason for each, and warnings. It changes nothing on the machine.
 package bind
 
 import "github.com/golaunch/golaunch/internal/host/topology"
 
-// Policy says what a rank is bound to.
+// Policy says to which CPUs a rank is bound.
 type Policy string
 
 const (
-	// Auto is NUMA or Socket: the narrowest of the two that leaves no CPU unused and gives ranks
+	// Auto is NUMA or Socket: the narrower of the two that leaves no CPU unused and gives ranks
 	// with GPUs equal shares. If neither does, it binds nothing. It also binds nothing if golaunch
 	// was started with a memory policy, as by numactl.
 	Auto Policy = "auto"
-	// None, like the empty Policy, binds nothing: a rank runs wherever golaunch may.
+	// None, like the empty Policy, binds nothing: a rank may use all CPUs that golaunch may use.
 	None Policy = "none"
 	// NUMA gives a rank all CPUs of the NUMA node near its GPU; torchrun --numa-binding node.
 	NUMA Policy = "numa"
@@ -32,7 +32,7 @@ const (
 // Policies are all policies in the order of the help text.
 var Policies = []Policy{Auto, None, NUMA, Socket, Cache, Core}
 
-// Levels are what [Plan] needs to know beside NUMA nodes.
+// Levels are the levels of the topology that [Plan] needs beside NUMA nodes.
 func (p Policy) Levels() []topology.Level {
 	switch p {
 	case Auto, Socket:
@@ -48,7 +48,7 @@ func (p Policy) Levels() []topology.Level {
 // Exclusive reports whether ranks get CPUs of their own.
 func (p Policy) Exclusive() bool { return p == Core || p == Cache }
 
-// Rank is what a binding depends on.
+// Rank has the facts about a rank on which its binding depends.
 type Rank struct {
 	// GPU is the PCI address of the rank's GPU, "0000:3b:00.0"; empty without one.
 	GPU string
@@ -73,11 +73,13 @@ type Warning = topology.Warning
 
 // Codes of warnings about a plan, beside those of package topology.
 const (
-	// CodeGPU: the NUMA node near a GPU is unknown, so its rank is treated as one without a GPU.
+	// CodeGPU: the NUMA node near a GPU is unknown, so the GPU's rank is treated as a rank without
+	// a GPU.
 	CodeGPU = "gpu-unknown"
-	// CodeFar: no CPU near a GPU may be used, so its rank is bound to the nearest others.
+	// CodeFar: no CPU near a GPU may be used, so the GPU's rank is bound to the nearest usable
+	// CPUs.
 	CodeFar = "gpu-far"
-	// CodeShared: there are fewer cores than ranks, so they share.
+	// CodeShared: there are fewer cores than ranks, so ranks share cores.
 	CodeShared = "shared-cores"
 	// CodeCache: the level 3 caches are unknown, so whole NUMA nodes are divided instead.
 	CodeCache = "no-l3"
@@ -100,7 +102,7 @@ func Plan(t topology.Topology, ranks []Rank, p Policy) ([]Binding, []Warning) {
 	return pl.wholes(), pl.warnings
 }
 
-// auto never warns: it leaves what it cannot improve.
+// auto never warns. If it cannot improve the binding, it changes nothing.
 func auto(t topology.Topology, ranks []Rank) []Binding {
 	for _, r := range ranks {
 		if r.GPU == "" || r.Node == topology.Unknown {

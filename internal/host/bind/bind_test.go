@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/topotest"
 )
 
-// read is a machine as policies see it that ask for all levels.
+// read is a machine as policies that need all levels see it.
 func read(m topotest.Machine) topology.Topology {
 	t, _ := topology.Read(m.Sys(), m.Use(), topology.Socket, topology.Cache, topology.Core)
 	return t
@@ -167,7 +167,7 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestProperties holds for any machine, any CPUs of it that may be used, any ranks and any policy.
+// TestProperties checks properties for any machine, any usable CPUs, any ranks and any policy.
 func TestProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := topotest.Machine{
@@ -196,7 +196,7 @@ func TestProperties(t *testing.T) {
 	})
 }
 
-// check holds what is true of all policies.
+// check checks the properties that all policies have.
 func check(t *rapid.T, machine topology.Topology, ranks []bind.Rank, got []bind.Binding, policy bind.Policy) {
 	if len(got) != len(ranks) {
 		t.Fatalf("%d bindings for %d ranks", len(got), len(ranks))
@@ -229,8 +229,8 @@ func check(t *rapid.T, machine topology.Topology, ranks []bind.Rank, got []bind.
 	}
 }
 
-// checkCores checks that no core is in two ranks, that the ranks of a node have all of it, and
-// numbers that differ by one at most.
+// checkCores checks that no core belongs to two ranks, that the ranks of a node have all of its
+// cores, and that their numbers of cores differ by at most one.
 func checkCores(t *rapid.T, machine topology.Topology, got []bind.Binding) {
 	var used topology.Set
 	for i, b := range got {

@@ -38,7 +38,7 @@ func newPlan(t topology.Topology, ranks []Rank, p Policy) *plan {
 		}
 	}
 	if len(pl.domains) == 0 {
-		pl.add(t.CPUs, "machine", 0) // sysfs does not list the CPUs that the kernel allows
+		pl.add(t.CPUs, "machine", 0) // sysfs lists none of the CPUs that the kernel allows
 	}
 	pl.settle()
 	return pl
@@ -66,8 +66,8 @@ func (pl *plan) warn(code, format string, args ...any) {
 	pl.warnings = append(pl.warnings, Warning{Code: code, Text: fmt.Sprintf(format, args...)})
 }
 
-// settle finds each rank's domain: the domain near its GPU. It deals ranks without such a domain
-// out evenly, neighbours together.
+// settle finds each rank's domain: the domain near its GPU. It distributes ranks without such a
+// domain evenly, and keeps neighbours together.
 func (pl *plan) settle() {
 	pl.home, pl.lodgers = make([]int, len(pl.ranks)), make([][]int, len(pl.domains))
 	var homeless []int
@@ -106,7 +106,7 @@ func (pl *plan) near(r Rank) int {
 	return slices.IndexFunc(pl.domains, func(d domain) bool { return d.cpus.Has(cpu) })
 }
 
-// even reports whether every domain has ranks, and no domain has many more than another.
+// even reports whether every domain has ranks, and no domain has many more ranks than another.
 func (pl *plan) even() bool {
 	fewest, most := len(pl.ranks), 0
 	for _, l := range pl.lodgers {
@@ -151,7 +151,7 @@ func (pl *plan) shares() []Binding {
 	return out
 }
 
-// deal divides the groups of a domain among its ranks, neighbours together, so that the ranks'
+// deal divides the groups of a domain among its ranks and keeps neighbours together. The ranks'
 // numbers of groups differ by at most one. Ranks share groups if there are fewer groups than ranks.
 func (pl *plan) deal(d *domain, ranks []int, level topology.Level, out []Binding) {
 	if len(ranks) == 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// TestStatic: with the tag static golaunch needs no loader, and without it that of libc.
+// TestStatic: with the tag static golaunch needs no loader. Without the tag it needs libc's loader.
 func TestStatic(t *testing.T) {
 	suite.LeftToAll(t, "it compiles everything without cgo")
 	for tags, loader := range map[string]bool{"grpcnotrace,static": false, "grpcnotrace": true} {

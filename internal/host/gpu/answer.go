@@ -19,7 +19,8 @@ const meterName = "gpumeter"
 // each line that it reads.
 type answer struct {
 	Readings []line
-	// Why says why there is no device, and Err how the driver has failed. Either ends the child.
+	// Why says why there is no device, and Err how the driver has failed. The child ends after
+	// either.
 	Why, Err string
 }
 
@@ -44,9 +45,9 @@ func init() {
 	os.Exit(1)
 }
 
-// listen passes on one question at a time and ends this process group when there will be no more
-// questions. The parent may have been killed, and a hanging driver must not keep the child from
-// noticing that.
+// listen passes on one question at a time, and ends this process group at the end of the questions.
+// It runs beside the driver's calls: if the parent was killed, a hanging driver must not keep the
+// child from noticing that.
 func listen(questions chan<- struct{}) {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		questions <- struct{}{}

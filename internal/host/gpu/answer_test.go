@@ -18,7 +18,7 @@ func TestAnswersPassTheirLine(t *testing.T) {
 			t.Fatal(err)
 		}
 		a, err := parseAnswer(text)
-		// %v shows NaN as equal to itself, which it is not.
+		// The test compares texts by %v, in which NaN equals NaN.
 		if got := a.readings(); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Fatalf("got %v (%v), want %v", got, err, want)
 		}
@@ -40,7 +40,7 @@ func anyHolder(t *rapid.T) Holder {
 	return Holder{rapid.IntRange(1, 1<<22).Draw(t, "pid"), rapid.Int64Range(-1, math.MaxInt64).Draw(t, "bytes")}
 }
 
-// The largest machine passes: 16 GPUs in 7 instances each.
+// The answer of the largest machine fits: 16 GPUs in 7 instances each.
 func TestLargestAnswer(t *testing.T) {
 	largest, holders := make([]Reading, 16*7), make([]Holder, maxHolders)
 	for i := range holders {

@@ -12,8 +12,8 @@ import (
 var errDied = errors.New("GPU meter died")
 
 // ask asks one question. The error may be that of ctx. After an error the caller must kill the
-// child, unless it is still opening the driver: its late answer would pass for the answer to
-// another question.
+// child, unless it is still opening the driver. Otherwise the child's late answer would be taken
+// for the answer to another question.
 func (t *meterChild) ask(ctx context.Context) (answer, error) {
 	if !t.opened {
 		if a, err := t.next(ctx); err != nil || a.Why != "" {
@@ -35,7 +35,7 @@ func (t *meterChild) next(ctx context.Context) (answer, error) {
 			case t.flooded:
 				return answer{}, errors.New("GPU meter given up: it printed more than 1 MiB")
 			}
-			lines = nil // it is dying
+			lines = nil // the child is dying
 		case <-t.gone:
 			return answer{}, fmt.Errorf("%w: %v%s; hint: run nvidia-smi", errDied, t.cmd.ProcessState, firstLine(t.complaints.data))
 		case <-ctx.Done():

@@ -49,7 +49,7 @@ func TestBothBuildsList(t *testing.T) {
 	}
 }
 
-// A probe ends by itself if its parent was killed.
+// This test checks that a probe ends by itself if its parent was killed.
 func TestProbeOutlivesNoDeadParent(t *testing.T) {
 	w := wedged(t, "hang")
 	parent := exec.Command(build(t, "0", "list"), "5s")
@@ -66,7 +66,8 @@ func TestProbeOutlivesNoDeadParent(t *testing.T) {
 	w.released()
 }
 
-// Both builds read the same from a driver that reports everything and from one that reports little.
+// Both builds read the same values, from a driver that reports everything and from a driver that
+// reports little.
 func TestBothBuildsRead(t *testing.T) {
 	for cgo, env := range map[string]string{"0": "LD_BIND_NOW=1", "1": "LD_BIND_NOW="} {
 		program := build(t, cgo, "meter")
@@ -131,7 +132,7 @@ func TestHangingMeterOutlivesNoDeadParent(t *testing.T) {
 	}
 }
 
-// childOf is the only child of a process.
+// childOf returns the only child of a process.
 func childOf(t *testing.T, pid int) (child int) {
 	t.Helper()
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
@@ -160,7 +161,7 @@ func descriptor(t *testing.T, pid int) (fd int) {
 	return fd
 }
 
-// exited waits until a process has.
+// exited waits until a process has exited.
 func exited(t *testing.T, fd int) {
 	t.Helper()
 	for {

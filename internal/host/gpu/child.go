@@ -13,7 +13,7 @@ import (
 // childName is the argv[0] of a probe. Its only argument is its time to live.
 const childName = "gpuprobe"
 
-// report is what a probe prints.
+// report is the output of a probe.
 type report struct {
 	Devices []Device
 	Why     string

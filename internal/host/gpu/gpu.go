@@ -1,10 +1,10 @@
 // Package gpu finds the GPUs of this machine and the processes that use them.
 //
 // NVML runs in a child process with a deadline, because a wedged driver puts its caller into an
-// uninterruptible sleep and a broken one crashes it. The child is this same executable, started as
-// a helper (internal/host/helper). It is either a probe, which prints the GPUs and exits, or the
-// child of a [Meter], which answers until the meter is closed, because opening NVML costs more than
-// many readings. Importing the package touches no driver.
+// uninterruptible sleep, and a broken driver crashes its caller. The child is this same executable,
+// started as a helper (internal/host/helper). It is either a probe, which prints the GPUs and
+// exits, or the child of a [Meter]. The latter answers until the meter is closed, because opening
+// NVML costs more than many readings. Importing the package touches no driver.
 //
 // Builds with cgo use go-nvml. They bind NVML's symbols lazily, so they do not start under
 // LD_BIND_NOW=1. Builds with CGO_ENABLED=0 load NVML through purego and do start.
@@ -33,7 +33,7 @@ type Device struct {
 	PCI string
 	// Memory is in bytes; 0 if unknown, as on GPUs that share the host's memory.
 	Memory int64
-	// MIG says that this is an instance.
+	// MIG says that this is a MIG instance.
 	MIG bool
 	// Holders are the pids of processes with a compute context on the device, ascending, without
 	// graphics processes. It is empty if unknown. In a container the pids are those of the host.
@@ -47,9 +47,9 @@ type Device struct {
 // an inherited CUDA_VISIBLE_DEVICES, see [Restrict]. It ignores NVIDIA_VISIBLE_DEVICES, which the
 // container runtime has applied already, with the host's numbers.
 //
-// It fails if a driver does not answer within 10 s or before the deadline of ctx, and if a GPU is
-// lost, because CUDA then numbers the others unpredictably. Without a driver List costs a few
-// system calls.
+// List fails if a driver does not answer within 10 s or before the deadline of ctx. It also fails
+// if a GPU is lost, because CUDA then numbers the others unpredictably. Without a driver it costs a
+// few system calls.
 func List(ctx context.Context) (devices []Device, why string, err error) {
 	all, why, err := Survey(ctx)
 	devices, hidden := Visible(all)
@@ -89,7 +89,7 @@ func Placement(devices []Device) []placement.GPU {
 	return gpus
 }
 
-// heldBy names one process and counts the others, so that the reason fits one line.
+// heldBy names one process and counts the others, so that the reason fits on one line.
 func heldBy(pids []int) string {
 	switch len(pids) {
 	case 0:

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Health is what is wrong with a GPU, as far as its driver tells. Unknown values are those of a
-// healthy GPU, so the zero Health is healthy. A MIG instance has the health of its GPU.
+// Health has the problems of a GPU that its driver reports. Unknown values are those of a healthy
+// GPU, so the zero Health is healthy. A MIG instance has the health of its GPU.
 type Health struct {
 	// Uncorrected counts uncorrected ECC errors since the driver was loaded.
 	Uncorrected uint64
@@ -24,8 +24,8 @@ type Health struct {
 	// Links is the number of the GPU's NVLinks, and DownLinks the number of inactive ones.
 	Links     int
 	DownLinks []int
-	// Fabric says why the GPU has not joined its NVSwitch fabric; empty if it has, or if there is
-	// none.
+	// Fabric says why the GPU has not joined its NVSwitch fabric; empty if the GPU has joined, or
+	// if there is no fabric.
 	Fabric string
 }
 
@@ -64,8 +64,8 @@ func (f fieldValue) number() (n uint64, known bool) {
 	return 0, false
 }
 
-// examine reads the condition of a GPU. Old drivers, small GPUs and virtual machines leave some
-// questions unanswered.
+// examine reads the condition of a GPU. Old drivers, small GPUs and virtual machines do not answer
+// some questions.
 func examine(c card) (h Health) {
 	f := []fieldValue{{id: eccUncorrected}, {id: remapPending}, {id: remapFailure}, {id: recoveryAction}, {id: nvLinkCount}}
 	if c.fields(f) == nil {

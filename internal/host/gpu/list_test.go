@@ -22,7 +22,7 @@ import (
 // generous bounds waits that only a defect makes long.
 const generous = time.Minute
 
-// fake is what testdata/nvml.c shows, in PCI bus order.
+// fake has the devices of testdata/nvml.c, in PCI bus order.
 var fake = []Device{
 	{
 		Index: 0, UUID: "GPU-0f000000-0000", Name: "NVIDIA H200", PCI: "0000:0f:00.0", Memory: 150754820096, Holders: []int{4411}, Health: sick,
@@ -39,7 +39,7 @@ var fake = []Device{
 	},
 }
 
-// sick has all that can be wrong, and well nothing.
+// sick is a GPU with all possible problems, and well one without any.
 var (
 	sick = Health{
 		Uncorrected: 1 << 32, RemapPending: true, RemapFailed: true, Recovery: "node reboot", Links: 18, DownLinks: []int{17},
@@ -83,7 +83,7 @@ func compileInto(dir string, flags ...string) error {
 	return cc.Run()
 }
 
-// install puts the fake driver where the children of this test find it, with a fault; the GPUs are
+// install puts the fake driver, with a fault, where the children of this test find it. The GPUs are
 // unrestricted.
 func install(t testing.TB, fault string) {
 	t.Helper()

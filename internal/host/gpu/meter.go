@@ -10,8 +10,8 @@ import (
 
 // Meter reads the use of GPUs repeatedly through one child process that keeps the driver open, so a
 // reading starts no process. A driver that hangs or crashes takes down only that child, which ends
-// with this process in any case. GPUs cannot be reset while the child runs; [Meter.Close] ends it.
-// A Meter may be used by several goroutines.
+// with this process in any case. GPUs cannot be reset while the child runs; [Meter.Close] ends the
+// child. A Meter may be used by several goroutines.
 type Meter struct {
 	// turn is held by the goroutine that uses the fields after it.
 	turn  chan struct{}
@@ -35,10 +35,10 @@ var errClosed = errors.New("the GPU meter is closed")
 // Read reads all GPUs in the driver's order, except those of other jobs and lost ones. It ends with
 // ctx, and within 10 s.
 //
-// The first Read starts the child, as does a Read after the child died or did not answer. A driver
-// that opens more slowly than ctx allows still gets 10 s, and a later Read uses it. After 5
-// failures in a row Read returns the last error at once and tries again only once a minute. Without
-// a driver or a GPU it returns no readings and no error for a minute.
+// The first Read starts the child, and so does a Read after the child died or did not answer. A
+// driver that opens more slowly than ctx allows still gets 10 s; a later Read then uses the driver.
+// After 5 failures in a row Read returns the last error at once and tries again only once a minute.
+// Without a driver or a GPU it returns no readings and no error for a minute.
 func (m *Meter) Read(ctx context.Context) ([]Reading, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -97,7 +97,7 @@ func (m *Meter) ask(ctx context.Context) (a answer, err error) {
 }
 
 // ready ensures that there is a child to ask. There is never more than one child: if a child cannot
-// be killed, another would hang too.
+// be killed, another child would hang too.
 func (m *Meter) ready(ctx context.Context) (err error) {
 	if m.child != nil && m.child.able() {
 		return nil
@@ -131,7 +131,7 @@ func (m *Meter) failed(ctx context.Context, err error, took time.Duration) error
 	return err
 }
 
-// givenUp returns why a Read ended through no fault of the driver.
+// If a Read ended through no fault of the driver, givenUp returns why.
 func (m *Meter) givenUp(ctx context.Context) error {
 	if m.life.Err() != nil {
 		return errClosed

@@ -60,7 +60,7 @@ func newMeterChild() (*meterChild, error) {
 	return t, nil
 }
 
-// hear ends with the child: Wait closes stdout, even while a daemon that the driver has started
+// hear ends with the child: Wait closes stdout, even if a daemon that the driver has started still
 // holds the other end.
 func (t *meterChild) hear(stdout io.Reader) {
 	defer close(t.lines)
@@ -77,7 +77,7 @@ func (t *meterChild) hear(stdout io.Reader) {
 }
 
 // watch reaps the child. It kills the child's process group first: until the child is reaped, the
-// number is the group's own.
+// kernel does not reuse the group's number.
 func (t *meterChild) watch() {
 	pid := t.cmd.Process.Pid
 	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
@@ -87,7 +87,7 @@ func (t *meterChild) watch() {
 	close(t.gone)
 }
 
-// able says that the child can be asked.
+// able reports whether the child can be asked.
 func (t *meterChild) able() bool {
 	select {
 	case <-t.gone:

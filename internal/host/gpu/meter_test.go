@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeReadings are what testdata/nvml.c shows of its GPUs when it is asked for the nth time.
+// fakeReadings are the readings of testdata/nvml.c's GPUs for the nth question.
 func fakeReadings(n uint64) []Reading {
 	nan := math.NaN()
-	var most []Holder // the driver does not report how much they have
+	var most []Holder // the driver does not report the holders' memory
 	for i := range maxHolders {
 		most = append(most, Holder{5000 + i, -1})
 	}
@@ -44,7 +44,7 @@ func fakeReadings(n uint64) []Reading {
 	}
 }
 
-// oldReadings are the same of an old driver.
+// oldReadings are the same readings from an old driver.
 var oldReadings = func() []Reading {
 	all := fakeReadings(0)
 	for i, r := range all {
@@ -65,7 +65,7 @@ var compileOld = sync.OnceValues(func() (string, error) {
 	return old, compileInto(old, "-DOLD")
 })
 
-// installOld is install for a driver that lacks what an old one may.
+// installOld is install for a driver that lacks the functions that an old driver may lack.
 func installOld(t testing.TB) {
 	t.Helper()
 	dir, err := compileOld()
@@ -75,7 +75,7 @@ func installOld(t testing.TB) {
 	t.Setenv("LD_LIBRARY_PATH", dir)
 }
 
-// faults has a driver that runs do wrong what it says, from now on.
+// faults makes a running driver have a fault from now on.
 func faults(t *testing.T) (set func(fault string)) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fault")
@@ -89,7 +89,7 @@ func faults(t *testing.T) (set func(fault string)) {
 	return set
 }
 
-// meter is one that is closed at the end.
+// meter returns a meter that is closed at the end of the test.
 func meter(t testing.TB) *Meter {
 	m := NewMeter()
 	t.Cleanup(func() {
@@ -100,17 +100,17 @@ func meter(t testing.TB) *Meter {
 	return m
 }
 
-// works has a meter read for the nth time with the same process.
+// works makes a meter read for the nth time with the same process.
 func (m *Meter) works(t *testing.T, n uint64) {
 	t.Helper()
 	got, err := m.Read(t.Context())
-	// %v shows NaN as equal to itself, which it is not.
+	// The texts by %v are compared, because NaN does not equal NaN.
 	if want := fakeReadings(n); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Fatalf("got %+v (%v), want %+v", got, err, want)
 	}
 }
 
-// fails has it end with an error.
+// fails makes a meter read, which must end with an error.
 func (m *Meter) fails(t *testing.T, ctx context.Context, want string) {
 	t.Helper()
 	if got, err := m.Read(ctx); err == nil || !strings.HasPrefix(err.Error(), want) || got != nil {
@@ -124,7 +124,7 @@ func within(t *testing.T, limit time.Duration) context.Context {
 	return ctx
 }
 
-// alive says that a process is there, as a zombie perhaps.
+// alive reports whether a process is there, perhaps as a zombie.
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
 func TestMeterReadsThroughOneProcess(t *testing.T) {
@@ -187,7 +187,8 @@ func TestMeterReplacesAStoppedProcess(t *testing.T) {
 	m.works(t, 1)
 }
 
-// A Read never notices that the process was killed before it, whether that is over by then or not.
+// A Read never notices that the process was killed before it, whether the process has already ended
+// or not.
 func TestMeterReplacesAKilledProcess(t *testing.T) {
 	install(t, "")
 	m := meter(t)
@@ -212,7 +213,7 @@ func kill(t *testing.T, m *Meter, sig unix.Signal) {
 	}
 }
 
-// A driver that takes long to open is opened at last, however short each Read is.
+// A driver that takes long to open is opened in the end, no matter how short each Read is.
 func TestMeterWaitsForASlowDriver(t *testing.T) {
 	w := wedged(t, "slow")
 	w.reader.Close()
@@ -220,7 +221,7 @@ func TestMeterWaitsForASlowDriver(t *testing.T) {
 	m := meter(t)
 	var child *meterChild
 	for reads := 0; reads < 2*tolerated || child == nil; reads++ {
-		// Some are over before they ask.
+		// Some Reads end before they ask.
 		if got, err := m.Read(within(t, 5*time.Millisecond)); got != nil || !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("got %v (%v), want %v", got, err, context.DeadlineExceeded)
 		}
@@ -229,7 +230,7 @@ func TestMeterWaitsForASlowDriver(t *testing.T) {
 		}
 	}
 	m.fails(t, within(t, time.Second), "the NVIDIA driver is still being opened: context deadline exceeded; hint: ")
-	// The open returns once the child has the other end.
+	// OpenFile returns once the child has opened the other end.
 	fifo, err := os.OpenFile(os.Getenv("FAKE_NVML_FIFO"), os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -241,7 +242,7 @@ func TestMeterWaitsForASlowDriver(t *testing.T) {
 	}
 }
 
-// One that is not open after 10 s is no longer waited for.
+// After 10 s no Read waits for the opening any more.
 func TestMeterGivesUpOpening(t *testing.T) {
 	w := wedged(t, "hang")
 	m := meter(t)
@@ -257,8 +258,8 @@ func TestMeterGivesUpOpening(t *testing.T) {
 	m.works(t, 1)
 }
 
-// A process that cannot be killed is the last one while it lives, and each Read and Close is soon
-// over.
+// While a process that cannot be killed lives, no other process is started, and each Read and Close
+// ends soon.
 func TestMeterStartsNoOtherBesideAnUnkillableProcess(t *testing.T) {
 	install(t, "")
 	synctest.Test(t, func(t *testing.T) {
@@ -311,7 +312,7 @@ func TestMeterReportsFaults(t *testing.T) {
 	}
 }
 
-// A lost GPU takes nothing from the others.
+// A lost GPU does not affect the readings of the others.
 func TestMeterLeavesOutLostGPUs(t *testing.T) {
 	install(t, "lost")
 	got, err := meter(t).Read(t.Context())
@@ -388,7 +389,7 @@ func TestMeterClose(t *testing.T) {
 	}
 }
 
-// Close ends a Read that waits for a driver, and the Reads that wait for that one.
+// Close ends a Read that waits for a driver, and the Reads that wait for that Read.
 func TestMeterCloseEndsReads(t *testing.T) {
 	for _, fault := range []string{"hang", "hang in use"} {
 		w := wedged(t, fault)
@@ -426,7 +427,7 @@ func used(b *testing.B) (sum time.Duration) {
 }
 
 // BenchmarkMeter compares a Read with a Survey, in time and in CPU time of parent and child
-// together. The child's start is among it.
+// together. The CPU time includes the child's start.
 func BenchmarkMeter(b *testing.B) {
 	install(b, "")
 	b.Run("Read", func(b *testing.B) {

@@ -55,7 +55,7 @@ func (c nvmlCard) holders() ([]Holder, error) {
 }
 
 // has must precede calls of functions that an old driver may lack: go-nvml binds symbols at the
-// first call, and a missing one ends the process.
+// first call, and a missing symbol ends the process.
 func (c nvmlCard) has(symbol string) error {
 	if err := c.symbols.LookupSymbol(symbol); err != nil {
 		return failure{functionNotFound, err.Error()}

@@ -24,7 +24,7 @@ type dlopened struct {
 	migSlots    func(handle, *uint32) code
 	migByIndex  func(handle, uint32, *handle) code
 
-	// Old drivers may lack these; then they are nil.
+	// Old drivers may lack these functions, which are then nil.
 	getFields   func(handle, int32, *fieldValue) code
 	getThrottle func(handle, *uint64) code
 	getLanes    func(handle, *uint32) code

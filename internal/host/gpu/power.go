@@ -1,6 +1,6 @@
 package gpu
 
-// Power is what a GPU consumes; zero if unknown. A MIG instance has the values of its GPU.
+// Power is the consumption of a GPU; zero if unknown. A MIG instance has the values of its GPU.
 type Power struct {
 	// Energy is in millijoules since the driver was loaded. Two readings give the mean power
 	// between them.

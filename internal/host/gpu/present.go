@@ -9,8 +9,9 @@ import (
 // noLibrary is the usual reason for no GPU.
 const noLibrary = "no NVIDIA driver: libnvidia-ml.so.1 not found"
 
-// traces exist if an NVIDIA driver was loaded; /dev/dxg is WSL's. The usual places of the library
-// cover a machine that has just booted, where the first caller of NVML loads the kernel module.
+// traces are files that exist if an NVIDIA driver was loaded; /dev/dxg is WSL's. They include the
+// usual places of the library, because on a machine that has just booted the first caller of NVML
+// loads the kernel module.
 var traces = []string{
 	"/proc/driver/nvidia/version",
 	"/dev/nvidiactl",
@@ -23,7 +24,7 @@ var traces = []string{
 	"/run/opengl-driver/lib/libnvidia-ml.so.1",
 }
 
-// present reports whether a probe is worth its start: without a trace there is no driver.
+// present reports whether a probe is worth its start. Without a trace there is no driver.
 func present(libraryPath string) bool {
 	for _, dir := range filepath.SplitList(libraryPath) {
 		if exists(filepath.Join(dir, "libnvidia-ml.so.1")) {

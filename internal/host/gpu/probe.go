@@ -26,7 +26,7 @@ const (
 	maxComplaint = 4 << 10
 )
 
-// probe asks the driver through a child, and kills it if it takes too long.
+// probe asks the driver through a child, and kills the child if it takes too long.
 func probe(ctx context.Context) (report, error) {
 	if _, set := ctx.Deadline(); !set {
 		var cancel context.CancelFunc
@@ -116,7 +116,7 @@ func parse(text []byte) (report, error) {
 	return r, nil
 }
 
-// lost is a driver's error about a lost GPU.
+// lost returns a driver's error about a lost GPU.
 type lost struct{ text string }
 
 func (l lost) Error() string { return "NVIDIA driver: " + l.text }

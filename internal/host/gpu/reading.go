@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Reading is what a device does now. An unknown Use is NaN; other unknown values are 0. A MIG
+// Reading is the present use of a device. An unknown Use is NaN; other unknown values are 0. A MIG
 // instance has its own memory, usually no Use, and the power, energy and temperature of its GPU.
 type Reading struct {
 	// UUID is the UUID of the [Device].
@@ -37,7 +37,7 @@ type Holder struct {
 
 const maxHolders = 16
 
-// held converts the driver's value for a process, which has all bits set if unknown
+// held converts the driver's value for a process. An unknown value has all bits set
 // (NVML_VALUE_NOT_AVAILABLE).
 func held(used uint64) int64 {
 	if used > math.MaxInt64 {
@@ -108,7 +108,8 @@ func most(c card) []Holder {
 	return all[:min(len(all), maxHolders)]
 }
 
-// shared reads what the instances of a GPU have in common. Newer drivers are most exact in fields.
+// shared reads the values that the instances of a GPU have in common. Newer drivers report them
+// most exactly in fields.
 func shared(c card) (r Reading) {
 	f := []fieldValue{{id: powerNow}, {id: powerLimit}, {id: energy}}
 	if c.fields(f) == nil {

@@ -6,14 +6,14 @@ import (
 )
 
 const (
-	// tolerated is how many failures in a row may be chance.
+	// tolerated is how many failures in a row count as chance.
 	tolerated = 5
-	// pause is how long to leave a driver alone that keeps failing or is missing.
+	// pause is how long a driver that keeps failing, or is missing, is left alone.
 	pause = time.Minute
 )
 
-// rest says until when to leave a driver alone, so that a driver that hangs or is missing costs
-// nothing. The zero rest is that of a working driver.
+// rest says until when a driver is left alone, so that a driver that hangs or is missing costs
+// nothing. The zero rest is for a working driver.
 type rest struct {
 	failures int
 	until    time.Time

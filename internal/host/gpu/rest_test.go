@@ -10,8 +10,8 @@ import (
 
 var errHangs = errors.New("it hangs")
 
-// However often a driver that fails is wanted, it is asked 5 times and then once a minute; a
-// working driver is always asked.
+// A failing driver is asked 5 times, and then at most once a minute. A working driver is always
+// asked.
 func TestRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var r rest

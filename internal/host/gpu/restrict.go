@@ -10,8 +10,8 @@ import (
 // Restrict keeps the devices that a value of CUDA_VISIBLE_DEVICES names, in its order. An entry is
 // an Index, a UUID or the unambiguous beginning of a UUID ("GPU-8f", "MIG-1c"). The first entry
 // that names no device ends the list, so "" and "-1" leave none (CUDA C++ Programming Guide, CUDA
-// Environment Variables). A device named twice leaves none; CUDA does the same, undocumented
-// (torch/cuda/__init__.py, _parse_visible_devices).
+// Environment Variables). If an entry names a device again, no device is left; CUDA does the same,
+// without documenting it (torch/cuda/__init__.py, _parse_visible_devices).
 func Restrict(devices []Device, value string) []Device {
 	var kept []Device
 	for entry := range strings.SplitSeq(value, ",") {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// library is NVML, and card one of its devices. Both builds implement them.
+// library is NVML, and card is one of NVML's devices. Both builds implement them.
 type library interface {
 	// open loads and initializes NVML.
 	open() error
@@ -19,7 +19,7 @@ type card interface {
 	uuid() (string, error)
 	name() (string, error)
 	pci() (address, error)
-	// memory is in bytes; used includes what the driver keeps for itself.
+	// memory is in bytes; used includes the driver's own memory.
 	memory() (used, total int64, err error)
 	// holders are the compute processes in any order.
 	holders() ([]Holder, error)
@@ -126,7 +126,8 @@ func start(lib library) (why string, err error) {
 	return "", nil
 }
 
-// none says why a driver that counts GPUs, and lets this process use some, shows no device.
+// none says why a driver shows no device even if it counts GPUs and lets this process use some of
+// them.
 func none(counted, usable int) string {
 	switch {
 	case counted == 0:
@@ -214,8 +215,8 @@ func instances(c card) (cards []card, err error) {
 	return cards, nil
 }
 
-// describe asks for everything but the Index. Memory and holders stay unknown where a driver does
-// not offer them.
+// describe asks for everything but the Index. If a driver does not offer memory or holders, these
+// stay unknown.
 func describe(c card) (Device, error) {
 	uuid, err := c.uuid()
 	if err != nil {

@@ -106,7 +106,7 @@ func TestSurveyReportsPower(t *testing.T) {
 	}
 }
 
-// field has a device answer all questions for fields with 0 but one.
+// field makes a device answer 0 to all questions for fields, except to one.
 func field(id uint32, value byte) func(*server.Device) {
 	return func(d *server.Device) {
 		d.GetFieldValuesFunc = func(values []nvml.FieldValue) nvml.Return {
@@ -136,7 +136,7 @@ func upTo(n int) (list []int) {
 	return list
 }
 
-// A driver that answers nothing of health knows of no illness, and the GPU is there.
+// If a driver answers no question about health, the GPU counts as healthy.
 func TestSurveyLeavesHealthUnknown(t *testing.T) {
 	s := dgxh100.New()
 	for _, d := range machine(s) {

@@ -9,8 +9,8 @@ import (
 
 // Thresholds.
 const (
-	// MinMemlock is what NCCL registers on eight GPUs, with a margin; the usual default is 64 KiB
-	// or 8 MiB.
+	// MinMemlock is the memory that NCCL registers on eight GPUs, with a margin; the usual default
+	// limit is 64 KiB or 8 MiB.
 	MinMemlock = 1 << 30
 	// MinNoFile is the kernel's default hard limit (INR_OPEN_MAX in include/linux/fs.h).
 	MinNoFile = 4096

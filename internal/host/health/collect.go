@@ -15,9 +15,9 @@ import (
 type System struct {
 	// Root has /proc, /sys, /etc, /opt and /usr.
 	Root fs.FS
-	// Statfs measures the file system of a path.
+	// Statfs returns the space in the file system of a path.
 	Statfs func(path string) (Disk, error)
-	// Limits returns the limits of this process that no file has.
+	// Limits returns those limits of this process that no file shows.
 	Limits func() Limits
 	Clock  func() Clock
 	// KernelLog returns the end of the kernel's log; an error if this process may not read it.
@@ -32,9 +32,9 @@ type System struct {
 	Dirs []string
 }
 
-// Collect reads the facts. Something unreadable is no error: a container shows less than its
-// machine, and unknown facts are not judged. It starts no process but the GPU probe, and reads some
-// twenty small files.
+// Collect reads the facts. An unreadable fact is no error: a container shows less than its machine,
+// and unknown facts are not judged. It starts no process but the GPU probe, and reads some twenty
+// small files.
 func Collect(ctx context.Context, s System) Facts {
 	f := Facts{Clock: s.Clock(), Limits: s.limits(), Shm: s.disk("/dev/shm"), Temp: s.Temp, RDMA: s.rdma()}
 	for _, dir := range append([]string{s.Temp}, s.Dirs...) {

@@ -7,7 +7,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/gpu"
 )
 
-// Facts is what [Check] needs to know of a machine.
+// Facts are the facts about a machine that [Check] judges.
 type Facts struct {
 	// GPUs are all that the driver shows. NoGPU says why there is none, and GPUErr why the driver
 	// shows none.
@@ -66,7 +66,7 @@ type Limits struct {
 	NProc, Pids uint64
 }
 
-// Disk is what statfs(2) says of the file system of a path, in bytes and inodes.
+// Disk is the answer of statfs(2) for the file system of a path, in bytes and inodes.
 type Disk struct {
 	Path          string
 	Size, Free    uint64
@@ -74,7 +74,7 @@ type Disk struct {
 	NoExec        bool
 }
 
-// Clock is what adjtimex(2) says.
+// Clock is the answer of adjtimex(2).
 type Clock struct {
 	Unsynchronized bool
 	// Error is the kernel's estimate of its maximum error; 0 is unknown.

@@ -110,7 +110,7 @@ func checkXids(f Facts) (findings []Finding) {
 }
 
 // checkVisible follows the rules of [gpu.Restrict]. A negative number, an empty value and a word
-// that is no device name mean none on purpose.
+// that is no device name are ways to choose no GPU on purpose.
 func checkVisible(f Facts) []Finding {
 	if !f.Restricted || len(f.GPUs) == 0 {
 		return nil

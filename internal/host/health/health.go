@@ -1,7 +1,7 @@
 // Package health finds what is wrong with a node before a job runs there.
 //
 // Each possible problem is a declared value, a [Warnable], with a stable code. [Collect] reads the
-// facts of this machine, [Check] judges them and [Skew] compares those of all nodes; both are
+// facts of this machine. [Check] judges them, and [Skew] compares the facts of all nodes; both are
 // arithmetic on values. Problems of GPUs or RDMA count only where these exist, and unreadable facts
 // do not count against the node.
 package health
@@ -16,7 +16,7 @@ import (
 type Severity string
 
 const (
-	// Error: a job that uses the thing fails or computes wrong results.
+	// Error: a job that uses the faulty part fails or computes wrong results.
 	Error Severity = "error"
 	// Warning: a job runs, but worse than it could, or not for long.
 	Warning Severity = "warning"

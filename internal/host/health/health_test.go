@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/gpu"
 )
 
-// cases spoil one machine each, and say what is found then: code and text of each finding.
+// cases spoil one machine each, and have the resulting findings: the code and the text of each.
 var cases = []struct {
 	name    string
 	machine func() (System, fstest.MapFS)
@@ -206,7 +206,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// skews is what two nodes differ in, by the code that it gives.
+// skews are differences between two nodes, by the code that they cause.
 var skews = map[string]string{
 	"gpu-skew": GPUs, "driver-skew": Driver, "kernel-skew": Kernel, "nccl-skew": NCCL, "libfabric-skew": Libfabric, "python-skew": Python,
 }

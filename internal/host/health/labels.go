@@ -2,8 +2,8 @@ package health
 
 import "strings"
 
-// A node tells other nodes about itself in labels. Their names are these prefixes and a code, or
-// the name of a version.
+// A node tells other nodes about itself in labels. A label's name is one of these prefixes,
+// followed by a code or the name of a version.
 const (
 	findingPrefix = "health."
 	versionPrefix = "version."

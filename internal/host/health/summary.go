@@ -8,13 +8,13 @@ import (
 
 // Summary says what was examined, beside the findings.
 type Summary struct {
-	// Fine is what has no problem.
+	// Fine names the parts without problems.
 	Fine []string
-	// Skipped is what was not examined, with the reason.
+	// Skipped names the parts that were not examined, with the reason.
 	Skipped []string
 }
 
-// Summarize goes with the findings of [Check].
+// Summarize returns the summary for the same facts as [Check].
 func Summarize(f Facts, findings []Finding) (s Summary) {
 	gpus, rdma := len(f.GPUs) > 0, len(f.RDMA) > 0
 	for _, area := range []struct {

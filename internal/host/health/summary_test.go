@@ -31,7 +31,7 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
-// hidden is the container, which may not read the kernel log.
+// hidden is the container's machine, where the kernel log may not be read.
 func hidden() (System, fstest.MapFS) {
 	s, root := container()
 	s.KernelLog = func() (string, error) { return "", errors.New("operation not permitted") }

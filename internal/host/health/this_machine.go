@@ -38,7 +38,7 @@ func limits() (l Limits) {
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) == nil {
 		l.NoFile = r.Max
 	}
-	if unix.Getrlimit(unix.RLIMIT_NPROC, &r) == nil && os.Getuid() != 0 { // fork(2): CAP_SYS_RESOURCE knows no limit
+	if unix.Getrlimit(unix.RLIMIT_NPROC, &r) == nil && os.Getuid() != 0 { // fork(2): no limit holds for CAP_SYS_RESOURCE
 		l.NProc = r.Cur
 	}
 	return l
@@ -53,7 +53,8 @@ func clock() Clock {
 	return Clock{Unsynchronized: t.Status&unsynchronized != 0, Error: time.Duration(t.Maxerror) * time.Microsecond}
 }
 
-// maxLog bounds what is read of the kernel log, in bytes, from its end. The usual log is smaller.
+// maxLog bounds the part of the kernel log that is read, from its end, in bytes. The usual log is
+// smaller.
 const maxLog = 1 << 20
 
 func kernelLog() (string, error) {

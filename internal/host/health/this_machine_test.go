@@ -21,7 +21,7 @@ func TestHere(t *testing.T) {
 	}
 }
 
-// BenchmarkCollect is what a launch without GPUs pays.
+// BenchmarkCollect measures the cost for a launch without GPUs.
 func BenchmarkCollect(b *testing.B) {
 	s := ThisMachine()
 	s.GPUs = nil

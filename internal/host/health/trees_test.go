@@ -15,10 +15,10 @@ func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(tex
 
 func link(to string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink} }
 
-// fakePython is what link leads to below.
+// fakePython is the target of the link below.
 const fakePython = "usr/bin/python3.11"
 
-// p5 is AWS's: eight H100, EFA, everything in order.
+// p5 is AWS's p5 instance: eight H100, EFA, and no problem.
 func p5() (System, fstest.MapFS) {
 	root := fstest.MapFS{
 		"proc/self/status":                     file("Name:\tgolaunch\nCapInh:\t0000000000000000\nCapEff:\t0000000000000000\nSeccomp:\t0\n"),
@@ -60,7 +60,7 @@ func dgx() (System, fstest.MapFS) {
 	return system(root, hopper(8)), root
 }
 
-// laptop has nothing, neither in hardware nor in limits, and its clock runs free.
+// laptop has no special hardware and no raised limits, and its clock is not synchronized.
 func laptop() (System, fstest.MapFS) {
 	root := fstest.MapFS{
 		"proc/self/status":          file("Name:\tgolaunch\nCapEff:\t0000000000000000\n"),
@@ -73,7 +73,7 @@ func laptop() (System, fstest.MapFS) {
 	return s, root
 }
 
-// container is docker run --gpus all on a DGX, with what Docker gives without being asked.
+// container is docker run --gpus all on a DGX, with Docker's defaults.
 func container() (System, fstest.MapFS) {
 	s, root := dgx()
 	root["proc/self/status"] = file("Name:\tgolaunch\nCapEff:\t00000000a80425fb\n")

@@ -15,8 +15,8 @@ var libraryDirs = []string{"usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gn
 // efaDirs is where EFA's installer puts libfabric.
 var efaDirs = []string{"opt/amazon/efa/lib", "opt/amazon/efa/lib64"}
 
-// versions reads what nodes should have in common from file names. It loads no library and runs no
-// program.
+// versions reads, from file names, the versions that nodes should have in common. It loads no
+// library and runs no program.
 func (s System) versions(gpus []gpu.Device) Versions {
 	v := Versions{}
 	for name, text := range map[string]string{

@@ -45,7 +45,7 @@ func TestDriverVersion(t *testing.T) {
 	}
 }
 
-// fleet is 32 nodes with one driver but for some.
+// fleet is 32 nodes, most of them with the same driver.
 func fleet(others map[string]string) map[string]Versions {
 	nodes := map[string]Versions{}
 	for i := range 32 {
@@ -84,7 +84,7 @@ func TestSkew(t *testing.T) {
 	}
 }
 
-// Half of a large cluster with names that no list makes short.
+// Half of a large cluster has another version. No list makes the names of these nodes short.
 func TestSkewIsBounded(t *testing.T) {
 	nodes := map[string]Versions{}
 	for i := range 5000 {

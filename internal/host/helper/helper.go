@@ -55,8 +55,8 @@ var proof = sync.OnceValues(func() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "proof"), nil
 })
 
-// Is reports whether this process is the helper of a name, and closes Proof if so. Only an init
-// function may call it, and must not return if it is true.
+// Is reports whether this process is the helper of a name. If so, it closes Proof. Only an init
+// function may call Is, and must not return if Is returns true.
 func Is(name string) bool {
 	if len(os.Args) == 0 || os.Args[0] != name {
 		return false
@@ -71,8 +71,8 @@ func Is(name string) bool {
 	return unix.Close(Proof) == nil
 }
 
-// Rename gives a helper the thread name that ps and pkill see, so that pkill golaunch and killall
-// golaunch miss it.
+// Rename changes a helper's thread name, which ps and pkill see, so that pkill golaunch and killall
+// golaunch do not kill the helper.
 func Rename(name string) error {
 	text, err := unix.BytePtrFromString(name)
 	if err != nil {

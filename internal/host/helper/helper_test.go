@@ -13,7 +13,7 @@ import (
 
 const name = "test-helper"
 
-// TestMain is the program's own main, and its init the helper's.
+// TestMain is the main of the program, and its init is the main of the helper.
 func TestMain(m *testing.M) {
 	if os.Getenv("HELPER_TEST") != "" {
 		fmt.Print("main")
@@ -30,7 +30,7 @@ func init() {
 	}
 }
 
-// TestIs has every way in which a program may be started that is no helper's.
+// TestIs starts a program in every way that does not make it a helper.
 func TestIs(t *testing.T) {
 	proof, err := File()
 	if err != nil {

@@ -35,7 +35,7 @@ func Compress(names []string) string {
 	return b.String()
 }
 
-// run is neighbours with one prefix and consecutive numbers.
+// run is a run of neighbouring names with one prefix and consecutive numbers.
 type run struct {
 	prefix string
 	// first and last are the digits of the numbers; empty for a name without a number, or with a

@@ -4,8 +4,8 @@
 // in them. A range pads its numbers with zeros to as many digits as its first number has: n[08-10]
 // is n08,n09,n10. Expansion keeps the order of the list, and duplicates. All this is as in
 // slurm.conf(5) and "scontrol show hostnames", with two differences. Empty names, spaces, n[1-] and
-// an open bracket, which Slurm overlooks, are errors here. Text behind the last bracket, an error
-// in Slurm, is allowed here.
+// an open bracket, which Slurm overlooks, are errors here. Text behind the last bracket is allowed
+// here, but is an error in Slurm.
 package hostlist
 
 import (

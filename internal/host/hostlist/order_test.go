@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSort keeps all names, and has those next to each other that a list can join.
+// TestSort checks that sorting keeps all names, and puts names that a list can join next to each
+// other.
 func TestSort(t *testing.T) {
 	names := []string{"n10", "m1", "n9", "n007", "n8", "login", "n11", "n008"}
 	Sort(names)

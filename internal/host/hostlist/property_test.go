@@ -34,7 +34,7 @@ func entry(t *rapid.T, suffix bool) (string, []string) {
 	return text, names
 }
 
-// brackets draws what is between brackets, and its numbers.
+// brackets draws the text between brackets, and its numbers.
 func brackets(t *rapid.T) (string, []string) {
 	var spans, numbers []string
 	for range rapid.IntRange(1, 3).Draw(t, "spans") {
@@ -114,7 +114,8 @@ func undone(t interface{ Errorf(string, ...any) }, names []string) {
 	}
 }
 
-// The answer is bounded for any text: names that can be written and read again, or one short line.
+// For any text the answer is bounded: either names that can be written and read again, or one short
+// line.
 func FuzzExpand(f *testing.F) {
 	for _, text := range []string{
 		"gpu[001-004,007],login1", "n", "", ",", "n[8-11]", "n[098-101]", "r[1-2]n[01-03]-ib", "a[1-2]b[1-2]c[1-2]", "n[1-999999999]",

@@ -97,7 +97,7 @@ func isPlain(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-'
 }
 
-// brackets reads what is between [ and ].
+// brackets reads the text between [ and ].
 func (s *scanner) brackets() ([]span, error) {
 	length := strings.IndexAny(s.text[s.pos+1:], "[]")
 	switch {
@@ -139,7 +139,7 @@ func (s *scanner) span(text string) (span, error) {
 	return span{low, high, len(first)}, nil
 }
 
-// errorf is an error at a byte of the list.
+// errorf returns an error about a byte of the list.
 func (s *scanner) errorf(pos int, format string, args ...any) error {
 	return fmt.Errorf("host list %s, byte %d: %s", quote(s.text), pos+1, fmt.Sprintf(format, args...))
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// TestSlurm holds both directions against Slurm's own, with numbers that fit in 64 bits: Slurm
-// takes others for the largest. Where Slurm is not installed the test is skipped, or fails if
-// CI=true.
+// TestSlurm compares both directions with Slurm, for numbers that fit in 64 bits: Slurm takes
+// larger numbers for the largest 64-bit number. Where Slurm is not installed the test is skipped,
+// or fails if CI=true.
 func TestSlurm(t *testing.T) {
 	if _, err := exec.LookPath("scontrol"); err != nil {
 		suite.Missing(t, "%v; install Debian's slurm-client", err)
@@ -53,8 +53,8 @@ func TestSlurm(t *testing.T) {
 	}
 }
 
-// scontrol has Slurm's answer to all lists at once, with "=" between them; only Slurm takes that
-// for a name.
+// scontrol returns Slurm's answer to all lists at once, with "=" between them: a name for Slurm,
+// but not for this package.
 func scontrol(t *testing.T, show string, lists []list, text func(list) string) string {
 	t.Helper()
 	conf := filepath.Join(t.TempDir(), "slurm.conf")

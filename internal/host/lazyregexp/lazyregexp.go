@@ -14,7 +14,8 @@ type Regexp struct {
 	compiled *regexp.Regexp
 }
 
-// New returns the expression of a pattern. A package's variable with it costs no initialization.
+// New returns the expression of a pattern. As a package's variable, the expression costs no
+// initialization.
 func New(pattern string) *Regexp { return &Regexp{pattern: pattern} }
 
 // Get returns the expression compiled. It panics if the pattern is wrong.

@@ -43,7 +43,8 @@ func Sign(ctx context.Context, text string) (credential string, err error) {
 	return strings.TrimSpace(out), err
 }
 
-// Decode opens what the same user sealed on any machine. A credential of another user is an error.
+// Decode opens a text that the same user sealed on any machine. A credential of another user is an
+// error.
 func Decode(ctx context.Context, credential string) (text string, err error) {
 	text, uid, err := Open(ctx, credential)
 	if err == nil && uid != uint32(os.Getuid()) {
@@ -52,7 +53,7 @@ func Decode(ctx context.Context, credential string) (text string, err error) {
 	return text, err
 }
 
-// Open opens what a user sealed on any machine, and says which user.
+// Open opens a text that a user sealed on any machine, and returns that user.
 func Open(ctx context.Context, credential string) (text string, uid uint32, err error) {
 	out, err := run(ctx, credential, "unmunge", "--keys=STATUS,UID")
 	head, text, ok := strings.Cut(out, "\n\n")

@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// munged has this process use the munged of a real Slurm, and returns where it listens.
+// munged makes this process use the munged of a real Slurm, and returns where munged listens.
 func munged(t *testing.T) string {
 	t.Helper()
 	for _, v := range slurmtest.Start(t, slurmtest.Options{}).Command("true").Env {
@@ -53,7 +53,8 @@ func TestCredential(t *testing.T) {
 	}
 }
 
-// TestAnothersCredential refuses what another user has sealed, even for this one.
+// TestAnothersCredential: a credential that another user has sealed is refused, even if it is for
+// this user.
 func TestAnothersCredential(t *testing.T) {
 	at := munged(t)
 	cmd := exec.Command("munge", "--socket="+at, "--restrict-uid=0", "--string=I am root")

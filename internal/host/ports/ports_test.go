@@ -59,13 +59,13 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// ownAddr is an address of this machine that no other test has.
+// ownAddr returns an address of this machine that no other test uses.
 func ownAddr() string {
 	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 }
 
-// All ports of a range are found, the first one last. Then the error says that the range is in use;
-// one that is given back is found again.
+// All ports of a range are found, the first port last. After that the error says that the range is
+// in use. A port that is given back is found again.
 func TestListen(t *testing.T) {
 	host := ownAddr()
 	r := Range{19000, 19004}

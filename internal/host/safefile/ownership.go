@@ -16,7 +16,8 @@
 //
 // The last link of a path must belong to root or this user.
 //
-// "This user" is the user of the process, or the one whose [Rights] a process of root has taken.
+// "This user" is the user of the process or, if a process of root has taken a user's [Rights], that
+// user.
 package safefile
 
 import (
@@ -106,9 +107,9 @@ func Open(dir string) (*os.Root, error) {
 
 // Dir refuses a directory that belongs to another user or that other users can write to. In this
 // user's own directory, it revokes write permission of the group: a umask of 002 grants it, and
-// Kubernetes grants it to the fsGroup of a pod at each mount. [File] refuses what the group put
-// there before. On network file systems, which may map users and modes, root's own directory may
-// belong to any user, and modes mean nothing.
+// Kubernetes grants it to the fsGroup of a pod at each mount. [File] refuses files that the group
+// put there before. On network file systems, which may map users and modes, root's own directory
+// may belong to any user, and modes mean nothing.
 func Dir(dir *os.Root) error {
 	name := filepath.Clean(dir.Name())
 	f, err := dir.Open(".")

@@ -13,12 +13,12 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// other is a user that is not the one of the test.
+// other is a user other than the user of the test.
 const other = 1234
 
-// unprotected is for tests with other users' files. They are in no directory with the sticky bit,
-// where the kernel itself may refuse them (fs.protected_*, proc_sys_fs(5)): what refuses is this
-// package.
+// unprotected is for tests with other users' files. These files are in no directory with the sticky
+// bit, where the kernel itself may refuse them (fs.protected_*, proc_sys_fs(5)). So this package is
+// what refuses them.
 func unprotected(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -79,13 +79,13 @@ func TestPath(t *testing.T) {
 		"all/hop":         foreign, // a user's own link to another user's file
 		"all/hop/sub/new": foreign,
 		"some/theirs":     foreign,
-		"some/theirs/sub": "", // in a directory in which he was let make it
+		"some/theirs/sub": "", // in a directory where that user may make files
 
 		"group/theirs":       foreign,
 		"group/theirs/sub":   foreign, // any member of the group could have made it
 		"group/mine/sub":     "",
 		"home/theirs":        foreign,
-		"home/theirs/sub":    "", // his umask is 002
+		"home/theirs/sub":    "", // that user's umask is 002
 		"home/mine/sub":      "",
 		"home/third/sub":     "is a symbolic link of uid 1235, another user",
 		"anyones/theirs/sub": foreign,
@@ -112,7 +112,7 @@ func TestDir(t *testing.T) {
 		{"readable", 0o755, 0, "", 0o755},
 		{"theirs", 0o700, other, "belongs to uid 1234, not to uid 0", 0o700},
 		{"umask 002", 0o775, 0, "", 0o755},
-		{"fsGroup", 0o770 | os.ModeSetgid, 0, "", 0o750 | os.ModeSetgid}, // what kubelet makes of 0700
+		{"fsGroup", 0o770 | os.ModeSetgid, 0, "", 0o750 | os.ModeSetgid}, // kubelet turns 0700 into this mode
 		{"group of theirs", 0o770, other, "belongs to uid 1234, not to uid 0", 0o770},
 		{"sticky", 0o777 | os.ModeSticky, 0, "others can write to", 0o777 | os.ModeSticky},
 		{"everybody but the group", 0o702, 0, "others can write to", 0o702},
@@ -178,7 +178,7 @@ func TestWrite(t *testing.T) {
 	must(t, os.Chmod(dir, 0o755))
 	says(t, "another's file where only root could have put it", Write(at("theirs"), []byte("x"), 0o600), "")
 	must(t, os.Symlink("new", at("mine")))
-	for _, text := range []string{"longer", "new"} { // what was there goes
+	for _, text := range []string{"longer", "new"} { // the old content is replaced
 		must(t, Write(at("mine"), []byte(text), 0o644))
 		if got, err := os.ReadFile(at("new")); err != nil || string(got) != text {
 			t.Errorf("%q, %v", got, err)
@@ -196,7 +196,7 @@ func TestWrite(t *testing.T) {
 	must(t, w.Close())
 }
 
-// TestFilesWithoutNames are as good as others with one.
+// TestFilesWithoutNames: files without names are treated like files with one name.
 func TestFilesWithoutNames(t *testing.T) {
 	dir := t.TempDir()
 	gone, err := os.Create(filepath.Join(dir, "rotated"))

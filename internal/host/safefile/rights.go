@@ -27,8 +27,8 @@ func Of(info fs.FileInfo) *Rights {
 	return &Rights{UID: st.Uid, GID: st.Gid}
 }
 
-// unset is the value that means no change of a user or group to the kernel (setresuid(2)). It must
-// never be set as one.
+// unset is the value that tells the kernel to leave a user or group unchanged (setresuid(2)). It
+// must never be set as an id.
 const unset = ^uint32(0)
 
 // Credential starts a process as the user; nil for nil.
@@ -86,7 +86,7 @@ func me() int {
 	return uid
 }
 
-// with does what Do does, for a function with a result.
+// with is Do for a function with a result.
 func with[T any](r *Rights, f func() (T, error)) (v T, err error) {
 	err = r.Do(func() (err error) {
 		v, err = f()
@@ -142,7 +142,7 @@ func (d *Root) OpenOwn(name string, flag int, perm fs.FileMode) (*os.File, error
 	})
 }
 
-// Mkdir and the methods that follow are those of an [os.Root].
+// Mkdir and the following methods are like those of an [os.Root].
 func (d *Root) Mkdir(name string, perm fs.FileMode) error {
 	return d.rights.Do(func() error { return d.root.Mkdir(name, perm) })
 }

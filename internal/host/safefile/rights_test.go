@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestRights has root do as another user, and be itself again.
+// TestRights makes root act as another user, and then as root again.
 func TestRights(t *testing.T) {
 	unprotected(t)
 	dir := t.TempDir()

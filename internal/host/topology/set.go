@@ -45,7 +45,7 @@ func (s Set) Or(t Set) Set {
 	return s
 }
 
-// Without is what s has and t has not.
+// Without is the set of the elements of s that are not in t.
 func (s Set) Without(t Set) Set {
 	for i := range s {
 		s[i] &^= t[i]

@@ -17,7 +17,7 @@ import (
 // Level is a kind of group of CPUs below or beside NUMA nodes.
 type Level string
 
-// Levels from the widest to the narrowest: a socket, the CPUs that share a level 3 cache (AMD's
+// Levels, from the widest to the narrowest: a socket, the CPUs that share a level 3 cache (AMD's
 // core complex), and the hardware threads of a core.
 const (
 	Socket Level = "socket"
@@ -34,7 +34,7 @@ var lists = map[Level][]string{
 	Core:   {"topology/core_cpus_list", "topology/thread_siblings_list"},
 }
 
-// Codes of warnings about what the machine does not tell.
+// Codes of warnings about unknown facts.
 const (
 	// CodeTopology is for files of sysfs that are missing or make no sense.
 	CodeTopology = "topology"
@@ -47,7 +47,7 @@ type Warning struct{ Code, Text string }
 
 func (w Warning) Error() string { return fmt.Sprintf("%s (bind/%s)", w.Text, w.Code) }
 
-// Use is what a process may use: see [Self].
+// Use has the CPUs and memory that a process may use: see [Self].
 type Use struct {
 	// CPUs are the CPUs that the process may run on. Memory are the NUMA nodes that may be in a
 	// memory policy; none if the kernel allows no policy.
@@ -73,7 +73,7 @@ type Topology struct {
 	// Nodes are sorted by ID. A machine without NUMA has one node, 0.
 	Nodes []Node
 	// Groups has, for each requested level, the online CPUs of each group, sorted by first CPU. A
-	// CPU with an unknown group forms its own group; Cache is missing then.
+	// CPU with an unknown group forms its own group. If caches are unknown, Cache is missing.
 	Groups map[Level][]Set
 }
 
@@ -118,7 +118,7 @@ func (r *reader) warn(format string, args ...any) {
 
 const nodeDir = "devices/system/node/"
 
-// nodes are those with CPUs, or one node for the whole machine.
+// nodes are the nodes with CPUs, or one node for the whole machine.
 func (r *reader) nodes(use Use) []Node {
 	whole := []Node{{CPUs: use.CPUs, Memory: use.Memory.Has(0)}}
 	if _, err := fs.Stat(r.sys, "devices/system/node"); err != nil {
@@ -217,8 +217,8 @@ func (r *reader) group(l Level, cpu int) (Set, bool) {
 }
 
 // Nearest is the index in Nodes of the usable node with that ID, or else of the usable node at the
-// least distance from it. It is -1 if there is none or the ID is unknown. A GPU's memory may be a
-// NUMA node without CPUs, as on GB200.
+// least distance from that ID. It is -1 if there is no such node, or the ID is unknown. A GPU's
+// memory may be a NUMA node without CPUs, as on GB200.
 func (t *Topology) Nearest(id int) int {
 	type candidate struct{ index, distance int }
 	var found []candidate

@@ -55,8 +55,8 @@ func TestReadMachines(t *testing.T) {
 	}
 }
 
-// A tray of GB200 has GPUs' memory as NUMA nodes, without CPUs: what is near one is near the CPUs
-// at the least distance.
+// On a tray of GB200, the GPUs' memories are NUMA nodes without CPUs. A device near such a node is
+// near the CPUs at the least distance.
 func TestNearestOfNodeWithoutCPUs(t *testing.T) {
 	got, _ := topology.Read(topotest.GB200.Sys(), topotest.GB200.Use())
 	for id, want := range map[int]int{2: 0, 3: 1, 32: 0, 33: 1, 34: -1, topology.Unknown: -1} {
@@ -151,7 +151,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	for name, test := range map[string]struct{ remove, want string }{
 		"nodes":   {"devices/system/node/has_cpu", "the NUMA nodes are unknown"},
 		"cpulist": {"devices/system/node/node1/cpulist", "the CPUs of NUMA node 1 are unknown"},
-		"core":    {"devices/system/cpu/cpu7/topology/core_cpus_list", ""}, // its sibling tells
+		"core":    {"devices/system/cpu/cpu7/topology/core_cpus_list", ""}, // its sibling's file has the same content
 		"cores":   {"core_cpus_list", "the cores of CPUs 0-191 are unknown"},
 		"sockets": {"package_cpus_list", "the sockets of CPUs 0-191 are unknown"},
 	} {
@@ -176,7 +176,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	}
 }
 
-// TestAnyTree checks that no content of files ends the reading, and that what it finds is sound:
+// TestAnyTree checks that no content of files ends the reading, and that the result is sound:
 // groups are disjoint and have every CPU that is online.
 func TestAnyTree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -254,7 +254,7 @@ func FuzzParseSet(f *testing.F) {
 	})
 }
 
-// TestThisMachine compares what is read here with the Go runtime's facts.
+// TestThisMachine compares the facts that are read on this machine with the Go runtime's facts.
 func TestThisMachine(t *testing.T) {
 	use, _ := topology.Self()
 	got, warnings := topology.Read(os.DirFS("/sys"), use, levels...)
@@ -291,7 +291,7 @@ func BenchmarkRead(b *testing.B) {
 	})
 }
 
-// TestSelfWithAMemoryPolicy sets one on a thread that ends with the test.
+// TestSelfWithAMemoryPolicy sets a memory policy on a thread that ends with the test.
 func TestSelfWithAMemoryPolicy(t *testing.T) {
 	before, _ := topology.Self()
 	during := make(chan topology.Use)

@@ -23,11 +23,11 @@ const (
 // blobs are the blobs that controllers have sent to this node for several workers. Each is in
 // memory that all these workers can map.
 //
-// A blob arrives on the connection of the first worker that gets it, after everything before it has
-// been delivered there. So no worker waits for another one that does not read. The blob stays while
-// a delivery uses it, and then rests until all workers of its key have had it. A blob that was
-// dropped too soon, because a worker is far behind the others, is sent again on the connection of
-// that worker. So restLimit only affects traffic.
+// A blob arrives on the connection of the first worker that gets it, once all earlier messages
+// there have been delivered. So no worker waits for another worker that does not read. The blob
+// stays while a delivery uses it, and then rests until all workers of its key have had it. If a
+// worker is far behind the others, the blob may be dropped before that worker has had it. It is
+// then sent again on the connection of that worker. So restLimit affects nothing but traffic.
 type blobs struct {
 	mu sync.Mutex
 	// expected is the number of workers that will connect.
@@ -74,7 +74,7 @@ func (b *blobs) join(d *delivery) {
 	b.deliveries[d.key][d] = true
 }
 
-// leave ends a delivery, which has no pins any more.
+// leave ends a delivery that has no pins any more.
 func (b *blobs) leave(d *delivery) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +106,7 @@ func (b *blobs) pin(d *delivery, id ID, size int64) (*blob, error) {
 	return x, nil
 }
 
-// unpin releases a blob. had says that the worker has received the blob.
+// unpin releases a blob. had says that the delivery's worker has received the blob.
 func (b *blobs) unpin(d *delivery, x *blob, had bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -85,7 +85,7 @@ func TestABlobRestsUntilAllHaveHadIt(t *testing.T) {
 	}
 }
 
-// TestLaterWorkersGetTheBlob checks that later workers get what earlier ones got, such as the
+// TestLaterWorkersGetTheBlob checks that later workers get the blobs of earlier ones, such as the
 // arguments that make all workers of a group.
 func TestLaterWorkersGetTheBlob(t *testing.T) {
 	b := blobs{expected: 2}

@@ -30,8 +30,8 @@ type delivery struct {
 	// in and buf are for the direction to the worker.
 	in  *bufio.Reader
 	buf []byte
-	// beside is the blob whose descriptor is sent with the next byte. bytes and count are those of
-	// the blobs sent since the worker had read everything.
+	// beside is the blob whose descriptor is sent with the next byte. bytes and count are the size
+	// and the number of the blobs that were sent since the worker last had nothing unread.
 	beside *blob
 	bytes  int64
 	count  int
@@ -224,7 +224,8 @@ func awaitRead(worker *net.UnixConn) error {
 	err = raw.Write(func(fd uintptr) bool {
 		var unread int
 		unread, failed = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
-		// The kernel may still count 1 after everything was read. Any message counts hundreds.
+		// The kernel may still report 1 unread byte after the worker has read everything. For any
+		// unread message it reports hundreds.
 		return failed != nil || unread <= 1
 	})
 	return errors.Join(err, failed)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// keepAlive ends a connection whose peer was silent for half a minute. Then a new connection is
+// keepAlive ends a connection whose peer was silent for half a minute, so that a new connection is
 // made.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
 

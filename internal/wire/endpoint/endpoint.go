@@ -5,13 +5,14 @@
 // same key. The endpoint joins the two connections and copies bytes both ways. It does not
 // interpret the bytes. Only the kernel and one buffer for each direction hold them.
 //
-// A blob is content that a controller has for several workers of a node. It crosses the network
+// A blob is content that a controller has for several workers of a node. A blob crosses the network
 // once. The controller's program sends a descriptor of memory on its Unix socket, and each worker
-// gets a descriptor of the same content on its own socket, as if both shared one. Otherwise the
-// blob is sent and read as bytes. On the connection of each worker the controller names the blob
-// and waits. The node answers that it has the blob, or that the controller must send it now, on
-// this connection. So no single connection serves all workers. A blob waits only for its own
-// worker: the node asks for the blob once everything before it has been delivered.
+// gets a descriptor of the same content on its own socket, as if program and worker shared a
+// socket. A worker that takes no descriptors gets the blob as bytes. On the connection of each
+// worker the controller names the blob and waits. The node answers that it has the blob, or that
+// the controller must send the blob now, on this connection. So no connection serves all workers,
+// and a worker waits for no other worker: the node asks for the blob once all earlier messages to
+// this worker have been delivered.
 package endpoint
 
 import (
@@ -56,9 +57,10 @@ const protocol = "golaunch-endpoint/3"
 
 // Options configure an endpoint.
 type Options struct {
-	// UID and GID are those of the job's user.
+	// UID and GID are the ids of the job's user.
 	UID, GID int
-	// Addr is where controllers connect, at a free port. If Ports is a range, the port is from it.
+	// Addr is where controllers connect, at a free port. If Ports is a range, the port is in the
+	// range.
 	Addr  netip.Addr
 	Ports ports.Range
 	// TLS is the node's side of TLS. It refuses peers without the token.
@@ -66,8 +68,8 @@ type Options struct {
 	// Dir is the [Endpoint.Dir] of an endpoint whose process was killed, so that its workers
 	// reconnect; a new one when empty.
 	Dir string
-	// Warn is told why connections cannot be accepted for a while, for example because of a limit
-	// on open files.
+	// Warn gets the reason why connections cannot be accepted for a while, such as a limit on open
+	// files.
 	Warn func(error)
 }
 
@@ -219,7 +221,7 @@ func (e *Endpoint) Close() error {
 	return os.RemoveAll(e.dir)
 }
 
-// accept accepts connections. enter makes room for an unidentified one.
+// accept accepts connections. enter makes room for each unidentified connection.
 func (e *Endpoint) accept(l net.Listener, enter func(net.Conn) (known func()), greet func(net.Conn)) {
 	for failed := 0; ; failed++ {
 		conn, err := l.Accept()
@@ -249,8 +251,8 @@ func (e *Endpoint) accept(l net.Listener, enter func(net.Conn) (known func()), g
 	}
 }
 
-// unknownConn is a connection that has yet to identify itself. known frees its place for another
-// one.
+// unknownConn is a connection whose peer has not identified itself yet. known frees its place for
+// another connection.
 type unknownConn struct {
 	net.Conn
 	known func()

@@ -11,10 +11,10 @@ import (
 )
 
 // Forward copies between a program on this machine and a worker until one of them is done. The
-// program may send descriptors of memory, at most one with a message. The worker gets each as a
-// blob with the same content, after everything before the message and before the last byte of the
-// message. An error is about such a descriptor and ends the connection. The end of the connection
-// itself is no error.
+// program may send descriptors of memory, at most one with a message. For each descriptor, the
+// worker gets a blob with the same content, after all earlier messages and before the last byte of
+// the message. An error is about such a descriptor, and ends the connection. There is no error if
+// the connection itself ends.
 func Forward(program *net.UnixConn, s *Stream) (err error) {
 	both(program, s, func() {
 		if err = forward(program, s); !errors.Is(err, errMemory) {
@@ -110,13 +110,14 @@ func descriptor(beside []byte) (*os.File, error) {
 	return nil, errors.Join(err, fmt.Errorf("%w: %d descriptors with a message, and one at most", errMemory, len(fds)))
 }
 
-// lengthBits is how many bits of the offset of a segment are its length. The other bits count its
-// uses.
+// lengthBits is how many bits of a segment's offset are the length. The other bits count the
+// segment's uses.
 const lengthBits = 44
 
-// shared is the content of a segment, the memory beside a frame (python/golaunch/wire.py). The
-// sender may reuse the memory when no other process has it open. The file offset has the length,
-// and differs at each use. At offset 0 the segment counts as a whole, and is used once.
+// shared is the content of a segment: the memory that is sent with a frame
+// (python/golaunch/wire.py). The sender may reuse the memory when no other process has it open. The
+// file offset contains the length, and differs at each use. With offset 0, the content is the whole
+// segment, which is used only once.
 func shared(f *os.File) (Blob, error) {
 	var at unix.Stat_t
 	fd := int(f.Fd())

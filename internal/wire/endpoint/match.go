@@ -69,7 +69,7 @@ func readHello(conn io.Reader) (frame []byte, key string, err error) {
 func (e *Endpoint) helloController(conn net.Conn) {
 	inner := innermost(conn)
 	key := make([]byte, KeySize)
-	if _, err := io.ReadFull(conn, key); err != nil { // with the handshake
+	if _, err := io.ReadFull(conn, key); err != nil { // this read includes the handshake
 		e.drop(inner.Conn)
 		return
 	}

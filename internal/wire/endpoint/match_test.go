@@ -20,7 +20,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 )
 
-// network is between a controller and a node. It counts the bytes to the node, and may stop them.
+// network is the network between a controller and a node. It counts the bytes to the node, and can
+// hold them back.
 type network struct {
 	addr   string
 	passed atomic.Int64
@@ -119,7 +120,7 @@ type pair struct {
 	fds  []int
 }
 
-// bring connects a worker and has a controller take it.
+// bring connects a worker and makes a controller take it.
 func bring(t *testing.T, d *endpoint.Endpoint, n *network, token mtls.Token, key string) *pair {
 	t.Helper()
 	p, start := meet(t, d, n, token, key)
@@ -131,7 +132,7 @@ func bring(t *testing.T, d *endpoint.Endpoint, n *network, token mtls.Token, key
 	return p
 }
 
-// meet does the same as bring, but no byte passes until start is called.
+// meet is bring, except that no byte passes until start is called.
 func meet(t *testing.T, d *endpoint.Endpoint, n *network, token mtls.Token, key string) (p *pair, start func()) {
 	t.Helper()
 	w := come(t, d, frame(key)).(*net.UnixConn)

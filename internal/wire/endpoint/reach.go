@@ -14,8 +14,8 @@ import (
 const (
 	// retryAfter is the pause before an unreachable node is tried again.
 	retryAfter = time.Second
-	// patience is how often nodes that name no endpoint are asked before a warning, because they
-	// may be about to get the job.
+	// patience is how often nodes that name no endpoint are asked before there is a warning. Such
+	// nodes may be about to get the job.
 	patience = 10
 )
 
@@ -141,8 +141,8 @@ func (r *Reach) isGivenUp(addr string) bool {
 	return true
 }
 
-// broken reports whether an endpoint was reached and it or the network has ended the connection. An
-// error of TLS is about the peer instead.
+// broken reports whether an endpoint was reached, and the endpoint or the network then ended the
+// connection. An error of TLS does not count: it is about the peer.
 func broken(err error) bool {
 	op, is := errors.AsType[*net.OpError](err)
 	return is && (op.Op == "read" || op.Op == "write") || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)

@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/endpoint"
 )
 
-// TestTheEndpointOfAKilledAgent checks that the endpoint is opened again at its known place,
-// whatever is left there, unless another user owns the place.
+// TestTheEndpointOfAKilledAgent checks that the endpoint is opened again at its known path, no
+// matter what is left there, unless another user owns the path.
 func TestTheEndpointOfAKilledAgent(t *testing.T) {
 	reopen := func(dir string) (*endpoint.Endpoint, error) {
 		return endpoint.Open(endpoint.Options{

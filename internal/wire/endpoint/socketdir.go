@@ -31,8 +31,8 @@ const ControllerPrefix = "golaunch-controller-"
 // minAge is the age from which a directory must have its socket.
 const minAge = time.Minute
 
-// Prune removes the directories of SocketDir with a prefix whose socket has no listener any more.
-// What cannot be removed stays.
+// Prune removes those directories of SocketDir with a prefix whose socket has no listener any more.
+// It leaves directories that it cannot remove.
 func Prune(prefix string) {
 	dirs, err := filepath.Glob(filepath.Join(tempDir(), prefix+"*"))
 	if err != nil {

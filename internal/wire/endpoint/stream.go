@@ -16,8 +16,8 @@ const (
 	// chunkBytes has bytes of the connection.
 	chunkBytes = iota + 1
 	// chunkBeside names a blob whose descriptor is sent with the next byte. chunkInline names a
-	// blob whose bytes replace this chunk. After either, the controller sends this worker nothing
-	// until it has the answer.
+	// blob whose bytes replace this chunk. After either chunk, the controller sends this worker
+	// nothing until it has the answer.
 	chunkBeside
 	chunkInline
 	// chunkHave answers that the node has the blob. chunkWant answers that the controller must send

@@ -90,7 +90,7 @@ func TestMemoryThatIsUsedAgain(t *testing.T) {
 			p.hears(t, []byte("x"), content)
 		}
 		description.Close()
-		// After a worker got the next message, no other process has it open.
+		// After a worker got the next message, no other process has the memory open.
 		for _, p := range []*pair{p, q} {
 			if err := p.say([]byte("y"), nil); err != nil {
 				t.Fatal(err)
@@ -139,7 +139,8 @@ func TestAWorkerThatDoesNotRead(t *testing.T) {
 			p.hears(t, []byte{byte(i)}, contents[i])
 		}
 	}
-	// The late worker's unread data, what it waits for, and resting blobs: 64 MiB, one, and 64 MiB.
+	// The limits are 64 MiB of unread data of the late worker, one blob for which the worker waits,
+	// and 64 MiB of resting blobs.
 	if got, most := d.Held()+late.unread(t), int64(64+9+64)<<20; got > most {
 		t.Errorf("the node holds %d bytes for a worker that does not read, at most %d", got, most)
 	}
@@ -151,8 +152,8 @@ func TestAWorkerThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// TestADeathWhileABlobComes checks that if the worker whose connection carries a blob dies in any
-// way, the others still get the blob.
+// TestADeathWhileABlobComes: if a worker dies, in any way, while its connection carries a blob, the
+// others still get the blob.
 func TestADeathWhileABlobComes(t *testing.T) {
 	content := noise(4 << 20)
 	for name, die := range map[string]func(*pair){
@@ -308,7 +309,8 @@ func TestInline(t *testing.T) {
 	}
 }
 
-// TestInvalidFramesEndTheirConnection checks that they end no other connection.
+// TestInvalidFramesEndTheirConnection checks that invalid frames end their own connection, and no
+// other.
 func TestInvalidFramesEndTheirConnection(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)

@@ -43,11 +43,13 @@ func Print(w io.Writer, r Record) error {
 	return err
 }
 
-// Words is a line of golaunch's own on standard error: the time, and one of the other fields.
+// Words is a line of golaunch's own messages on standard error: the time, and one of the other
+// fields.
 type Words struct {
 	Header
 	Time time.Time `json:"time"`
-	// Reason is a decision, or what happens now. Warning is a problem that ended nothing.
+	// Reason is a decision, or something that golaunch does now. Warning is a problem that ended
+	// nothing.
 	Reason  string `json:"reason,omitempty"`
 	Warning string `json:"warning,omitempty"`
 	// Result is how a job ended.
@@ -56,7 +58,7 @@ type Words struct {
 	Error *Error `json:"error,omitempty"`
 }
 
-// Error is why a command did not do what it was asked for.
+// Error is why a command has failed.
 type Error struct {
 	Kind Kind `json:"kind"`
 	// Code is the exit code.

@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// The name of an authority is one of these followed by the token's ID.
+// The name of an authority is one of these prefixes followed by the token's ID.
 const (
 	machineName = "golaunch token "
 	submitName  = "golaunch submit token "
@@ -42,8 +42,8 @@ func ExplainClient(err error, addr string, config *tls.Config) error {
 	return explain(err, "the coordinator at "+addr)
 }
 
-// ExplainServer says why a coordinator refused the peer at addr, or the peer refused the
-// coordinator.
+// ExplainServer says why a handshake with the peer at addr failed: the coordinator refused the
+// peer, or the peer refused the coordinator.
 func ExplainServer(err error, addr string) error {
 	var verify *tls.CertificateVerificationError
 	if errors.As(err, &verify) && errors.As(verify.Err, new(x509.UnknownAuthorityError)) {

@@ -1,9 +1,10 @@
 // Package mtls turns one shared token into mutual TLS 1.3, without certificates to distribute.
 //
-// Both ends derive the same certificate authority from the token and sign their own leaf with it, a
-// new one every ten minutes, so a job that runs for weeks can reconnect. A leaf is good for a
-// coordinator (server authentication) or for an agent (client authentication), never for both. It
-// names its node and job, but does not prove them, because the token can sign any leaf.
+// Both ends derive the same certificate authority from the token. Each end signs its own leaf with
+// this authority, and makes a new leaf every ten minutes, so a job that runs for weeks can
+// reconnect. A leaf is good for a coordinator (server authentication) or for an agent (client
+// authentication), never for both. It names its node and job, but does not prove them, because the
+// token can sign any leaf.
 //
 // A peer of one coordinator can resume its TLS session at any coordinator with the same token. This
 // spares both ends at least half of the cost of a handshake, which matters when all agents of a
@@ -40,9 +41,9 @@ type Identity struct {
 	Submits bool
 }
 
-// Server returns the coordinator's configuration. It refuses a peer that has another token or no
-// agent's or client's leaf, and accepts the submit token that belongs to t. The caller decides what
-// a submitter may do. A submit token cannot serve.
+// Server returns the configuration of a coordinator. It refuses a peer that has another token, or
+// whose leaf is not an agent's or a client's. It accepts the submit token that belongs to t; the
+// caller decides what a submitter may do. If t itself is a submit token, Server fails.
 func Server(t Token, id Identity) *tls.Config {
 	ca := machines(t)
 	known := ca.pool()
@@ -59,8 +60,8 @@ func Server(t Token, id Identity) *tls.Config {
 	return config
 }
 
-// Client returns the configuration of an agent or client. It refuses a peer that has another token
-// or no coordinator's leaf.
+// Client returns the configuration of an agent or client. It refuses a peer that has another token,
+// or whose leaf is not a coordinator's.
 func Client(t Token, id Identity) *tls.Config {
 	coordinators := machines(t)
 	ca := coordinators
@@ -123,7 +124,7 @@ func newAuthority(name string, public ed25519.PublicKey, key, signer ed25519.Pri
 		SerialNumber:          big.NewInt(1),
 		Subject:               pkix.Name{CommonName: name},
 		NotBefore:             time.Unix(0, 0),
-		NotAfter:              time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), // no end, RFC 5280 section 4.1.2.5
+		NotAfter:              time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), // it does not expire (RFC 5280 section 4.1.2.5)
 		KeyUsage:              x509.KeyUsageCertSign,
 		BasicConstraintsValid: true,
 		IsCA:                  true,

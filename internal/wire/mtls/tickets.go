@@ -15,9 +15,9 @@ import (
 // the token. crypto/tls verifies the leaf in a ticket like any other: its expiry, its authority and
 // its usage.
 //
-// A resumed session needs no hybrid key exchange either. Its keys also depend on the secret of its
-// ticket. This secret comes from a hybrid exchange, or from an exchange that did not cross a
-// network, and is encrypted with a key from the token (RFC 8773 has the same argument). To read a
+// A resumed session does not need a hybrid key exchange, because its keys also depend on the secret
+// of its ticket. This secret comes from a hybrid exchange, or from an exchange that did not cross a
+// network. It is encrypted with a key from the token (RFC 8773 has the same argument). To read a
 // recorded session, an attacker needs the token and must break the elliptic curve.
 
 const (
@@ -107,9 +107,9 @@ func (s *tickets) fresh(ctx context.Context, config *tls.Config) bool {
 	return has
 }
 
-// mint makes a ticket. Any process with the token may coordinate, so the agent is its own
-// coordinator in a handshake within its process. So even after days, agents return to a coordinator
-// without a full handshake there.
+// mint makes a ticket. Any process with the token may coordinate, so the agent acts as its own
+// coordinator in a handshake within its process. Even after days, agents therefore return to a
+// coordinator without a full handshake there.
 func (s *tickets) mint(ctx context.Context, config *tls.Config) error {
 	ours, theirs := net.Pipe()
 	defer ours.Close()

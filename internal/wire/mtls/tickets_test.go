@@ -58,8 +58,8 @@ func TestTickets(t *testing.T) {
 	})
 }
 
-// TestTicketIsRefused checks that an agent whose ticket is refused makes no handshake without
-// signatures or with the cheap key exchange, and makes a full one the next time.
+// TestTicketIsRefused: if an agent's ticket is refused, the agent completes no handshake without
+// signatures or with the cheap key exchange. It makes a full handshake the next time.
 func TestTicketIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := Client(alice, node)

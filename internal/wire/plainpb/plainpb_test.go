@@ -59,8 +59,8 @@ func checkAsValue(t *testing.T, m proto.Message) {
 	}
 }
 
-// filling says to what fields are set. Lists have n elements. Of fields that exclude each other,
-// the one of number choice is set.
+// filling says how fields are set. Lists have n elements. Of several fields that exclude each
+// other, the field with the number choice is set.
 type filling struct {
 	n      int
 	number int64

@@ -10,12 +10,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Disk keeps what a voter needs to start again as the same voter: its ID, its votes and its part of
-// the log.
+// Disk keeps the data with which a voter starts again as the same voter: its ID, its votes and its
+// part of the log.
 type Disk interface {
-	// Keep keeps a state, if not nil, which replaces everything before, and then the changes. It
-	// returns once all of these would survive a power failure. A voter says and does nothing that
-	// depends on unkept entries, so a voter whose disk hangs acts like a lost one.
+	// Keep keeps a state, unless it is nil, and then the changes. The state replaces everything
+	// that was kept before. Keep returns once all of this would survive a power failure. A voter
+	// sends and does nothing that depends on unkept entries, so a voter whose disk hangs acts like
+	// a lost voter.
 	Keep(state []byte, changes [][]byte) error
 }
 
@@ -38,7 +39,7 @@ func Resume(cfg Config, state []byte, changes [][]byte) (*Log, error) {
 	return l, l.begin()
 }
 
-// recall restores what was kept. It refuses what would make Raft panic later.
+// recall restores the kept state. It refuses a state that would make Raft panic later.
 func (l *Log) recall(state []byte, changes [][]byte) error {
 	var m raftpb.Message
 	if err := proto.Unmarshal(state, &m); err != nil || m.GetFrom() == 0 {
@@ -82,7 +83,7 @@ func (l *Log) recall(state []byte, changes [][]byte) error {
 	return nil
 }
 
-// keep has the disk keep what raft wants to be kept first.
+// keep makes the disk keep the data that raft wants to be kept first.
 func (l *Log) keep(rd *raft.Ready) {
 	if l.cfg.Disk == nil || l.failed != nil {
 		return
@@ -91,7 +92,7 @@ func (l *Log) keep(rd *raft.Ready) {
 	for _, e := range rd.Entries {
 		changes = append(changes, change(changeEntry, e))
 	}
-	if !raft.IsEmptyHardState(rd.HardState) { // kept after the entries, which it may declare committed
+	if !raft.IsEmptyHardState(rd.HardState) { // the hard state is kept after the entries, because it may declare them committed
 		changes = append(changes, change(changeHardState, rd.HardState))
 	}
 	if len(changes) > 0 {
@@ -99,7 +100,7 @@ func (l *Log) keep(rd *raft.Ready) {
 	}
 }
 
-// rewrite has the disk replace everything by the present state.
+// rewrite makes the disk replace everything by the present state.
 func (l *Log) rewrite() {
 	if l.cfg.Disk == nil || l.failed != nil {
 		return
@@ -124,7 +125,7 @@ func (l *Log) rewrite() {
 	l.failed = l.cfg.Disk.Keep(state, changes)
 }
 
-// state returns what is committed, as a message with a snapshot.
+// state returns the committed log, as a message with a snapshot.
 func (l *Log) state() *raftpb.Message {
 	m := &raftpb.Message{Type: raftpb.MsgSnap.Enum(), From: new(l.cfg.Self.ID)}
 	if l.past.index > 0 {

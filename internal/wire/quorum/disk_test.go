@@ -16,7 +16,7 @@ type disk struct {
 	state   []byte
 	changes [][]byte
 	// fails is the number of writes until one fails; negative for none. The failed write may or may
-	// not be on the disk. hangs is how much longer each write takes than it should.
+	// not be on the disk. hangs is the delay of each write.
 	fails int
 	hangs time.Duration
 }
@@ -57,7 +57,7 @@ func (d *disk) Keep(state []byte, changes [][]byte) error {
 	return nil
 }
 
-// resume starts a voter again with what it has kept.
+// resume starts a voter again with its kept state.
 func (w *world) resume(v Voter) {
 	w.mu.Lock()
 	d := w.disks[v.ID]
@@ -72,8 +72,8 @@ func (w *world) resume(v Voter) {
 	})
 }
 
-// again starts voters again. At first each knows only the voters that it knew when it last kept its
-// state. Until more messages arrive, the majority cannot be seen from outside.
+// again starts voters again. At first each voter knows only the voters of its last kept state.
+// Until more messages arrive, a test cannot tell which voters are a majority.
 func (w *world) again(voters []Voter, start func()) {
 	w.mu.Lock()
 	w.cut = -w.cut - 1
@@ -125,7 +125,7 @@ func (w *world) fail(voters []Voter) {
 }
 
 // TestAllAreStartedAgain checks that all voters still know everything that they agreed on, whether
-// or not a snapshot has replaced it.
+// a snapshot has replaced the entries or not.
 func TestAllAreStartedAgain(t *testing.T) {
 	for seed := range uint64(40) {
 		run(t, seed, func(w *world) {
@@ -149,7 +149,7 @@ func TestAllAreStartedAgain(t *testing.T) {
 	}
 }
 
-// TestADiskThatHangs checks that the voter then acts as if it were gone: another one leads.
+// TestADiskThatHangs: a voter whose disk hangs acts as if it were gone, and another voter leads.
 func TestADiskThatHangs(t *testing.T) {
 	run(t, 1, func(w *world) {
 		w.disks = map[uint64]*disk{}
@@ -173,7 +173,8 @@ func TestADiskThatHangs(t *testing.T) {
 	})
 }
 
-// TestAFreshVoterKeepsItsID checks the ID of a voter that others were told of before the log began.
+// TestAFreshVoterKeepsItsID checks that a voter keeps its ID if others learned the ID before the
+// log began.
 func TestAFreshVoterKeepsItsID(t *testing.T) {
 	run(t, 1, func(w *world) {
 		w.disks = map[uint64]*disk{}

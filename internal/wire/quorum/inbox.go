@@ -6,7 +6,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// maxSteps bounds the messages that wait to be handled. Raft repeats what is lost.
+// maxSteps bounds the messages that wait to be handled. Raft repeats lost messages.
 const maxSteps = 256
 
 // inbox has the messages and functions that other goroutines give to the log's goroutine.
@@ -30,7 +30,7 @@ func newInbox() inbox {
 	return inbox{steps: make(chan *step, maxSteps), wake: make(chan struct{}, 1), closing: make(chan struct{})}
 }
 
-// step has the log's goroutine handle a message, unless too many wait.
+// step makes the log's goroutine handle a message, unless too many messages wait.
 func (b *inbox) step(s *step) {
 	select {
 	case b.steps <- s:
@@ -38,7 +38,7 @@ func (b *inbox) step(s *step) {
 	}
 }
 
-// post has the log's goroutine call f, and never blocks. It returns false when that goroutine has
+// post makes the log's goroutine call f, and never blocks. It returns false when that goroutine has
 // ended.
 func (b *inbox) post(f func()) bool {
 	b.mu.Lock()

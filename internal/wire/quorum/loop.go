@@ -41,8 +41,8 @@ func (l *Log) end() {
 	l.inbox.end()
 }
 
-// step handles one message. The state that comes with a snapshot is kept here until Raft, which
-// does not use it, has accepted the message.
+// step handles one message. The state in a message with a snapshot is kept here until Raft has
+// accepted the message. Raft itself does not use the state.
 func (l *Log) step(m *step) {
 	l.members.heard(m.from) // a new voter must answer before it has the entry that names its leader
 	defer l.noteLeaderHeard(m.from)
@@ -56,7 +56,7 @@ func (l *Log) step(m *step) {
 	l.incoming = nil
 }
 
-// advance does what raft has decided: it keeps, sends and applies.
+// advance carries out raft's decisions: it keeps, sends and applies.
 func (l *Log) advance() {
 	l.term.read()
 	for l.proposeVoterChange(); l.failed == nil && l.node.HasReady(); l.proposeVoterChange() {
@@ -151,9 +151,9 @@ func (l *Log) apply(e *raftpb.Entry) {
 	}
 }
 
-// emptyEntry handles an empty entry. The first one of a term is from its leader, which now knows
-// everything that was committed before. A later one stands for a refused change of voters, or
-// follows a change that was made.
+// emptyEntry handles an empty entry. The first empty entry of a term is from the term's leader,
+// which now knows everything that was committed before. A later one stands for a refused change of
+// voters, or follows a completed change.
 func (l *Log) emptyEntry(e *raftpb.Entry) {
 	now := l.node.BasicStatus()
 	switch {

@@ -40,8 +40,8 @@ func (m Message) Bytes() []byte {
 	return b
 }
 
-// Done tells raft that a message has probably arrived, or why not. While a snapshot is on its way
-// to a voter, the leader sends it nothing else until Done is called.
+// Done tells raft that a message has probably arrived, or why it has not. While a snapshot is on
+// its way to a voter, the leader sends that voter nothing else until Done is called.
 func (m Message) Done(err error) {
 	switch {
 	case m.m.GetType() == raftpb.MsgSnap:

@@ -30,13 +30,13 @@ type Past struct {
 	Entries  [][]byte
 }
 
-// past is what a voter knows to be committed, up to the entry with an index.
+// past is the log that a voter knows to be committed, up to the entry with an index.
 type past struct {
 	index uint64
 	// sealed has the entries with their kind, from the latest snapshot on. Raft shares the bytes.
 	sealed [][]byte
 	size   int
-	// snapped says that a snapshot was applied, so that raft can forget what was before.
+	// snapped says that a snapshot was applied, so that raft can forget earlier entries.
 	snapped bool
 }
 
@@ -59,14 +59,14 @@ func (p *past) get() (all Past) {
 	return all
 }
 
-// metadata returns what raft must know of a log up to the last applied entry, which has the given
-// term.
+// metadata returns the facts that raft needs about a log up to the last applied entry, which has
+// the given term.
 func (l *Log) metadata(term uint64) *raftpb.SnapshotMetadata {
 	return &raftpb.SnapshotMetadata{Index: new(l.past.index), Term: &term, ConfState: l.members.conf}
 }
 
-// compact has raft forget the entries that a snapshot replaces. No entries are kept for voters that
-// are a bit behind: they lack the snapshot too, and get the whole log.
+// compact makes raft forget the entries that a snapshot replaces. No entries are kept for voters
+// that are a bit behind: these voters lack the snapshot too, and get the whole log.
 func (l *Log) compact() {
 	if !l.past.snapped {
 		return
@@ -78,9 +78,9 @@ func (l *Log) compact() {
 	l.rewrite()
 }
 
-// fill puts the log into a message with a snapshot. As in etcd, that is the present log, not the
-// log at the last compaction: the receiver may not have been a voter then, and would refuse it. The
-// log is in the entries of the message, which raft does not copy.
+// fill puts the log into a message with a snapshot. As in etcd, this is the present log. The
+// receiver would refuse the log of the last compaction if it was not a voter then. The log is in
+// the entries of the message, which raft does not copy.
 func (l *Log) fill(m *raftpb.Message) {
 	term, err := l.storage.Term(l.past.index)
 	must(err)
@@ -102,12 +102,12 @@ func (l *Log) restore(s *raftpb.Snapshot) {
 	l.rewrite()
 }
 
-// take adopts what is committed from a message with a snapshot.
+// take adopts the committed log in a message with a snapshot.
 func (l *Log) take(m *raftpb.Message) {
 	l.past = past{index: m.GetSnapshot().GetMetadata().GetIndex()}
 	for _, e := range m.GetEntries() {
 		l.past.add(e.GetData())
 	}
-	l.past.snapped = false // raft has nothing else
+	l.past.snapped = false // raft has no other entries
 	l.members.learn(decode(m.GetSnapshot().GetData()))
 }

@@ -1,6 +1,6 @@
 package quorum
 
-// proposals are what a leader has proposed in its term. Entries are committed in order.
+// proposals are the entries that a leader has proposed in its term. Entries are committed in order.
 type proposals struct {
 	// proposed and taken count the entries that were proposed and applied. pending is the size of
 	// the entries that are not applied yet.

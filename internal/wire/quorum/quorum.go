@@ -3,8 +3,8 @@
 // Algorithm", USENIX ATC 2014) as implemented by go.etcd.io/raft; docs/adr/0008 says why.
 //
 // The log is bounded. Its leader replaces the past by a snapshot, which is an entry like any other.
-// Each voter drops the entries before the snapshot when it applies it. A new voter, or one too far
-// behind, gets the snapshot and the entries after it in one message.
+// Each voter drops the entries before the snapshot when it applies it. A new voter, or a voter that
+// is too far behind, gets the snapshot and the entries after it in one message.
 //
 // The log is in memory, and on a [Disk] if there is one. Without a disk, a voter that dies never
 // returns: a process that starts again is another voter with a new ID.
@@ -34,16 +34,15 @@ type Voter struct {
 type Config struct {
 	Self Voter
 	Disk Disk
-	// ElectionTimeout is how long a follower does not hear the leader before it becomes a
-	// candidate. The actual time is random, up to twice as long. A leader that does not hear a
-	// majority for ElectionTimeout steps down.
+	// A follower becomes a candidate when it has not heard the leader for ElectionTimeout. The
+	// actual time is random, up to twice as long. A leader that does not hear a majority for
+	// ElectionTimeout steps down.
 	ElectionTimeout time.Duration
 	// Send sends a message to another voter. It must not block and may lose the message, but must
 	// report the outcome with [Message.Done].
 	Send func(Message)
 	// VotersChanged is called when the voters have changed. It must not block. A leader calls it
-	// when the new voters no longer need the old ones, because enough of the new ones know the
-	// change.
+	// when the new voters no longer need the old ones, because enough new voters know the change.
 	VotersChanged func([]Voter)
 	// LeaderChanged is called when Leader has changed. It must not block.
 	LeaderChanged func()
@@ -91,9 +90,9 @@ type Log struct {
 	failed error
 }
 
-// view is what any goroutine may read of a log.
+// view is the part of a log that any goroutine may read.
 type view struct {
-	// leader is the voter that leads, as far as this voter knows. begun says that the log has
+	// leader is the voter that leads, by the knowledge of this voter. begun says that the log has
 	// voters.
 	leader atomic.Pointer[Voter]
 	begun  atomic.Bool
@@ -147,9 +146,9 @@ func (l *Log) renew() (err error) {
 	return err
 }
 
-// Found begins a log that this voter and others keep, unless this voter knows that one has begun.
-// All must be new followers. This voter is the first to lead: at once if alone, else when a
-// majority answers. Only one voter may found a log with the same others.
+// Found begins a log that this voter and others keep, unless this voter knows that the log has
+// already begun. All these voters must be new followers. This voter leads first: at once if it is
+// alone, otherwise when a majority answers. Only one voter may found a log with the same others.
 func (l *Log) Found(others ...Voter) {
 	l.inbox.post(func() {
 		if l.view.begun.Load() {
@@ -162,7 +161,7 @@ func (l *Log) Found(others ...Voter) {
 	})
 }
 
-// found stores what all voters of a new log agree on before the first election: who they are.
+// found stores the voters of a new log. All voters must agree on them before the first election.
 func (l *Log) found(voters []Voter) {
 	l.members.learn(voters)
 	for _, v := range voters {
@@ -175,11 +174,10 @@ func (l *Log) found(voters []Voter) {
 	must(l.storage.SetHardState(&raftpb.HardState{Term: new(max(1, hard.GetTerm())), Vote: new(hard.GetVote()), Commit: new(uint64(1))}))
 }
 
-// Begun reports whether the log has voters, as far as this voter knows.
+// Begun reports whether this voter knows that the log has voters.
 func (l *Log) Begun() bool { return l.view.begun.Load() }
 
-// Leader returns the voter that leads, as far as this voter has heard lately. The ID is 0 if there
-// is none.
+// Leader returns the leader that this voter has heard lately. The ID is 0 if there is none.
 func (l *Log) Leader() Voter { return l.view.leads() }
 
 // Self returns this voter. A resumed voter has its former ID.
@@ -189,8 +187,8 @@ func (l *Log) Self() Voter { return l.cfg.Self }
 // reason that Err then returns.
 func (l *Log) Ended() <-chan struct{} { return l.closed }
 
-// Err says why this voter's part has ended by itself: the disk failed. It is nil before that, and
-// after Close.
+// If this voter's part has ended by itself, Err says why: the disk failed. It is nil before that,
+// and after Close.
 func (l *Log) Err() error {
 	select {
 	case <-l.closed:
@@ -200,8 +198,8 @@ func (l *Log) Err() error {
 	}
 }
 
-// Terms returns a channel that gets each term in which this voter leads, when the term begins. A
-// term that is not received before the next begins is dropped.
+// Terms returns a channel that gets each term in which this voter leads, when the term begins. If a
+// term is not received before the next term begins, it is dropped.
 func (l *Log) Terms() <-chan *Term { return l.terms }
 
 // Step handles the [Message.Bytes] of another voter's message. It drops messages for other voters
@@ -226,9 +224,9 @@ func (l *Log) Close() {
 // ErrNoSuccessor says that no other voter has taken the lead from this voter.
 var ErrNoSuccessor = errors.New("no other voter answers")
 
-// Transfer passes the lead to another voter if this voter leads. It calls done once: when this
+// If this voter leads, Transfer passes the lead to another voter. It calls done once: when this
 // voter no longer leads, or when the others have had the time of an election. Proposals are refused
-// meanwhile. Close should follow.
+// meanwhile. The caller should then call Close.
 func (l *Log) Transfer(done func(error)) {
 	if !l.inbox.post(func() { l.transfer(done) }) {
 		go done(nil)

@@ -55,8 +55,8 @@ func TestVotersBeginTogether(t *testing.T) {
 	}
 }
 
-// TestAMinorityIsOver checks that a leader without a majority learns of that within two elections,
-// and does nothing before.
+// TestAMinorityIsOver checks that a leader that loses its majority learns of the loss within two
+// elections, and does nothing before.
 func TestAMinorityIsOver(t *testing.T) {
 	run(t, 1, func(w *world) {
 		voters := []Voter{w.add(), w.add(), w.add()}
@@ -82,7 +82,7 @@ func TestAMinorityIsOver(t *testing.T) {
 	})
 }
 
-// TestVotersShrink has voters shrink to one, which then needs no other.
+// TestVotersShrink reduces the voters to one, which then needs no other.
 func TestVotersShrink(t *testing.T) {
 	run(t, 1, func(w *world) {
 		voters := []Voter{w.add(), w.add(), w.add()}
@@ -117,7 +117,8 @@ func TestNewVotersThatDie(t *testing.T) {
 	})
 }
 
-// TestANewVoterThatDies checks that no voter waits for it if the others are a majority without it.
+// TestANewVoterThatDies checks that no voter waits for the dead voter if the others are a majority
+// without it.
 func TestANewVoterThatDies(t *testing.T) {
 	run(t, 1, func(w *world) {
 		voters := []Voter{w.add(), w.add(), w.add()}
@@ -157,7 +158,7 @@ func TestKnownVotersNeedNoOldOnes(t *testing.T) {
 	for seed := range uint64(40) {
 		run(t, seed, func(w *world) {
 			voters := []Voter{w.add(), w.add(), w.add()}
-			w.mu.Lock() // the first leads already
+			w.mu.Lock() // the first voter leads already
 			w.told = func(id uint64, known []Voter) {
 				if id == 1 && len(known) == len(voters) {
 					w.side[id] = true
@@ -244,8 +245,8 @@ func TestAFullLog(t *testing.T) {
 	})
 }
 
-// TestWhenVotersMayLeave checks that a voter may leave when it does not vote and will not. Those
-// that stay are a majority, no matter when the others became voters.
+// TestWhenVotersMayLeave checks that a voter may leave when it does not vote and will not vote. The
+// voters that stay are a majority, no matter when the others became voters.
 func TestWhenVotersMayLeave(t *testing.T) {
 	for late := range 40 {
 		run(t, uint64(late+1), func(w *world) {

@@ -6,11 +6,11 @@ import (
 	"go.etcd.io/raft/v3"
 )
 
-// reads check that no other voter led when they were asked, with Raft's read index.
+// reads check, by Raft's read index, that no other voter led at the time of a question.
 type reads struct {
 	node *raft.RawNode
-	// unread are the callbacks that wait for the next request, and asked those that wait for the
-	// answer to the request with a number. last is the newest number.
+	// unread are the callbacks that wait for the next request. asked are, by the number of the
+	// request, the callbacks that wait for an answer. last is the newest number.
 	unread []func(error)
 	asked  map[uint64][]func(error)
 	last   uint64

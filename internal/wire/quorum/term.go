@@ -12,8 +12,8 @@ import (
 type Term struct {
 	// Past is what the log has from before the term.
 	Past Past
-	// Voters are the voters when the term begins, and those that are to become voters. The leader
-	// comes first.
+	// Voters are the voters at the beginning of the term, and the nodes that are to become voters.
+	// The leader comes first.
 	Voters []Voter
 	// Number is greater than the Number of any earlier term.
 	Number uint64
@@ -53,8 +53,8 @@ func newTerm(l *Log, number uint64) *Term {
 func (t *Term) Over() <-chan struct{} { return t.over }
 
 // Propose adds entries to the log, all or none. The error is nil when a majority of the voters has
-// them and everything proposed before. After ErrNotLeader, no more entries can be added. The only
-// other error is ErrFull.
+// these entries and everything proposed before. After ErrNotLeader, no more entries can be added.
+// The only other error is ErrFull.
 func (t *Term) Propose(entries [][]byte, done func(error)) {
 	var sealed [][]byte
 	for _, e := range entries {
@@ -63,8 +63,8 @@ func (t *Term) Propose(entries [][]byte, done func(error)) {
 	t.post(done, func() { t.propose(sealed, done) })
 }
 
-// Snapshot replaces the past of the log, including all that was proposed before, by a state that
-// stands for it. A snapshot is proposed like an entry.
+// Snapshot replaces the past of the log, including all earlier proposals, by a state that stands
+// for this past. A snapshot is proposed like an entry.
 func (t *Term) Snapshot(state []byte, done func(error)) {
 	sealed := seal(kindSnapshot, state)
 	t.post(done, func() { t.propose([][]byte{sealed}, done) })
@@ -81,18 +81,18 @@ func (t *Term) Confirm(done func(error)) {
 	})
 }
 
-// Reconfigure gives the log other voters. New ones first learn the log while the old ones vote, so
-// nothing waits. If a majority of the new voters have the log, the others are not waited for. The
-// leader stays a voter, because the others may need its vote before they know that it is gone. A
-// leader that is to leave must transfer the lead.
+// Reconfigure gives the log other voters. New voters first learn the log while the old voters vote,
+// so nothing waits. Once a majority of the new voters has the log, the change does not wait for the
+// rest. The leader stays a voter, because the others may need its vote before they know that it is
+// gone. A leader that is to leave must transfer the lead.
 func (t *Term) Reconfigure(voters []Voter) {
 	voters = slices.Clone(voters)
 	t.log.inbox.post(func() { t.want = voters })
 }
 
-// Release calls done when the voter with a name may leave: it does not vote, and is not about to.
-// While the voter is among those given to [Term.Reconfigure], done is not called. The error is
-// ErrNotLeader when another voter must decide.
+// Release calls done when the voter with a name may leave: it does not vote, and is not about to
+// vote. While the voter is among the voters given to [Term.Reconfigure], done is not called. The
+// error is ErrNotLeader when another voter must decide.
 func (t *Term) Release(name string, done func(error)) {
 	t.post(done, func() {
 		if t.log.term != t {
@@ -139,7 +139,7 @@ func (t *Term) propose(sealed [][]byte, done func(error)) {
 		done(ErrFull)
 		return
 	case len(sealed) > 0 && t.log.node.Step(m) != nil:
-		t.proposals.lost = true // later entries depend on it
+		t.proposals.lost = true // later entries depend on this one
 		done(ErrNotLeader)
 		return
 	}
@@ -154,8 +154,8 @@ func (t *Term) fits(sealed [][]byte, size int) bool {
 	return size == 0 || t.log.past.size+t.proposals.pending+size <= MaxSize
 }
 
-// applied counts an entry. After the first entry of a term, all are from its leader, and they are
-// committed in order.
+// applied counts an entry. After the first entry of a term, all entries are from the term's leader,
+// and they are committed in order.
 func (t *Term) applied(sealed []byte) {
 	if t == nil {
 		return

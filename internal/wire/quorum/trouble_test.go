@@ -10,7 +10,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/mutants"
 )
 
-// TestWorld checks that there is always a leader again. Voters die and are replaced. The network
+// TestWorld checks that a new leader always follows. Voters die and are replaced. The network
 // loses, duplicates and reorders messages, and splits. Snapshots replace the past often or rarely.
 func TestWorld(t *testing.T) {
 	for seed := range uint64(mutants.Worlds(200)) {
@@ -84,7 +84,7 @@ func (w *world) trouble(voters []Voter) {
 	}
 }
 
-// replace has another voter in place of a dead one.
+// replace puts another voter in the place of a dead one.
 func (w *world) replace(voters []Voter, dead uint64) {
 	i := slices.IndexFunc(voters, func(v Voter) bool { return v.ID == dead })
 	voters[i] = w.add()
@@ -104,8 +104,8 @@ func (w *world) split(few []Voter) {
 	}
 }
 
-// absent cuts off a voter while others are replaced, and reconnects it afterwards. The replaced
-// voters keep running, and vote for no voter.
+// absent cuts off a voter while others are replaced, and reconnects the voter afterwards. The
+// replaced voters keep running, but vote for no other voter.
 func (w *world) absent(voters []Voter) {
 	w.split(voters[:1])
 	for range 2 {
@@ -140,7 +140,7 @@ func (w *world) ghosts(voters []Voter) {
 	w.vote(voters)
 }
 
-// doom has a leader die while it takes a snapshot, and says which.
+// doom makes a leader die while it takes a snapshot, and returns that leader.
 func (w *world) doom() uint64 {
 	for dead := make(chan struct{}); ; {
 		_, id := w.leader()
@@ -150,7 +150,7 @@ func (w *world) doom() uint64 {
 		select {
 		case <-dead:
 			return id
-		case <-time.After(election): // it has lost the lead before
+		case <-time.After(election): // the leader has lost the lead before
 		}
 	}
 }

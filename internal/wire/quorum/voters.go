@@ -25,14 +25,14 @@ func decode(text []byte) (voters []Voter) {
 	return voters
 }
 
-// peer is another voter, present or future, and the tick when this voter last heard from it or of
-// it.
+// peer is another voter, present or future, with the tick when this voter last heard from the peer
+// or of it.
 type peer struct {
 	Voter
 	heard int
 }
 
-// members are the present and future voters of a log, as far as one of them knows.
+// members are the present and future voters that one voter of a log knows.
 type members struct {
 	known map[uint64]peer
 	conf  *raftpb.ConfState
@@ -50,13 +50,13 @@ func (m *members) learn(voters []Voter) {
 
 func (m *members) heard(v Voter) { m.known[v.ID] = peer{v, m.now} }
 
-// silence is for how many ticks a voter has not been heard.
+// silence is the number of ticks since a voter was last heard.
 func (m *members) silence(id uint64) int { return m.now - m.known[id].heard }
 
 // isChanging reports whether a change of voters is incomplete, so that old and new voters vote.
 func (m *members) isChanging() bool { return len(m.conf.GetVotersOutgoing()) > 0 }
 
-// set stores the voters. Once a change is complete, it forgets the removed ones.
+// set stores the voters. Once a change is complete, it forgets the removed voters.
 func (m *members) set(conf *raftpb.ConfState) {
 	if m.conf = conf; m.isChanging() {
 		return
@@ -68,8 +68,8 @@ func (m *members) set(conf *raftpb.ConfState) {
 // ids returns the IDs of the voters, in order.
 func (m *members) ids() []uint64 { return slices.Sorted(slices.Values(m.conf.GetVoters())) }
 
-// voters returns the voters that keep the log now. The voter with the given ID comes first if it is
-// one.
+// voters returns the voters that keep the log now. If the voter with the given ID is one of them,
+// it comes first.
 func (m *members) voters(self uint64) []Voter {
 	var voters []Voter
 	for _, id := range m.conf.GetVoters() {
@@ -113,8 +113,8 @@ func (m *members) votersToChange(want map[uint64]bool) (changes []*raftpb.ConfCh
 }
 
 // proposeVoterChange proposes the next change on the way to the voters that the leader wants. New
-// ones first learn the log. When they have it, they vote and the old ones are removed. A refused
-// change is proposed again, because raft makes one change at a time.
+// voters first learn the log. When they have the log, they vote, and the old voters are removed. A
+// refused change is proposed again, because raft makes one change at a time.
 func (l *Log) proposeVoterChange() {
 	t := l.term
 	if t == nil || t.want == nil || t.changing || l.members.isChanging() {
@@ -141,8 +141,8 @@ func single(what raftpb.ConfChangeType, id uint64) *raftpb.ConfChangeSingle {
 	return &raftpb.ConfChangeSingle{Type: what.Enum(), NodeId: &id}
 }
 
-// ready reports whether these voters have the log, except for messages under way, or a majority has
-// it and the others do not answer.
+// ready reports whether these voters have the log, except for messages under way. It suffices that
+// a majority has the log and the others do not answer.
 func (l *Log) ready(want map[uint64]bool) bool {
 	now, have := l.node.Status(), 0
 	for id, p := range now.Progress {
@@ -177,10 +177,10 @@ func (l *Log) reconfigured(conf *raftpb.ConfState) {
 	}
 }
 
-// announcement is the change that VotersChanged was told, or will be told.
+// announcement is the change that VotersChanged has got or will get.
 type announcement struct {
 	voters []uint64
-	// due says that VotersChanged has yet to be told, once an entry after the given one is
+	// due says that VotersChanged must still be called, once an entry after the given one is
 	// committed.
 	due   bool
 	after uint64
@@ -201,7 +201,7 @@ func (l *Log) announce() {
 	last, err := l.storage.LastIndex()
 	must(err)
 	l.news.after = last
-	_ = l.node.Propose(nil) // if it is dropped, another voter leads
+	_ = l.node.Propose(nil) // if the proposal is dropped, another voter leads
 }
 
 func (l *Log) tellVoters() {
@@ -211,5 +211,5 @@ func (l *Log) tellVoters() {
 	}
 }
 
-// voters returns the voters that keep the log now, this one first if it is one.
+// voters returns the voters that keep the log now. If this voter is one of them, it comes first.
 func (l *Log) voters() []Voter { return l.members.voters(l.cfg.Self.ID) }

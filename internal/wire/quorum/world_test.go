@@ -20,7 +20,7 @@ const tick = 250 * time.Millisecond
 // election is longer than any undisturbed election.
 const election = 60 * tick
 
-// world is voters and the network between them, in virtual time.
+// world has voters and the network between them, in virtual time.
 type world struct {
 	t *testing.T
 
@@ -33,13 +33,13 @@ type world struct {
 	loss int
 	next uint64
 	// kept are the entries that were reported as committed. newest is the newest term that has an
-	// entry. One of seldom proposals is a snapshot.
+	// entry. One in seldom proposals is a snapshot.
 	kept   []string
 	newest uint64
 	seldom int
 	cut    int
-	// leading are the terms under way. The leader of doomed dies while it takes a snapshot, and
-	// then dead is closed.
+	// leading are the terms under way. The leader of the term doomed dies while it takes a
+	// snapshot; dead is then closed.
 	leading map[*Term]uint64
 	leads   sync.WaitGroup
 	doomed  uint64
@@ -47,7 +47,7 @@ type world struct {
 	// voting has, for each voter, the voters that it knows. told, if not nil, gets each change too.
 	voting map[uint64][]Voter
 	told   func(id uint64, voters []Voter)
-	// disks are what each voter has kept. Voters have disks only if the world has.
+	// disks has the disk of each voter. It is empty in a world without disks.
 	disks map[uint64]*disk
 }
 
@@ -197,7 +197,7 @@ func commit(t testing.TB, term *Term, entries ...string) error {
 }
 
 // act adds an entry or two, asks who leads, or takes a snapshot. It checks that no newer leader had
-// done so before, and that a minority cannot.
+// already acted, and that a minority cannot act.
 func (w *world) act(t *Term, id uint64, n int, state *[]string) bool {
 	w.mu.Lock()
 	newest, cut, takes := w.newest, w.cut, w.random.IntN(w.seldom) == 0
@@ -340,11 +340,11 @@ func (w *world) part(ids ...uint64) {
 	}
 }
 
-// end stops all voters, and compares what each has.
+// end stops all voters, and compares their logs.
 func (w *world) end() {
 	w.mu.Lock()
 	logs := w.logs
-	w.logs, w.cut = map[uint64]*Log{}, 0 // the minority can no longer be determined
+	w.logs, w.cut = map[uint64]*Log{}, 0 // which voters are a minority can no longer be determined
 	w.mu.Unlock()
 	var longest []string
 	for _, l := range logs {
@@ -391,7 +391,7 @@ func (w *world) bounded(id uint64, l *Log) {
 	}
 }
 
-// informed checks that a voter knows the others, and not many dead ones.
+// informed checks that a voter knows the other voters, and few dead ones.
 func (w *world) informed(id uint64, l *Log, live map[uint64]*Log) {
 	now := l.node.Status().Config
 	members := now.Voters.IDs()

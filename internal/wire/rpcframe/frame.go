@@ -17,7 +17,7 @@ type Kind byte
 
 const (
 	Hello  Kind = iota + 1 // who a worker is, in JSON
-	Make                   // what a worker must make before any call
+	Make                   // the object that a worker must make before any call
 	Ready                  // the worker can be called
 	Call                   // a method, by name, and its argument
 	Result                 // the answer to a call
@@ -80,15 +80,15 @@ type Greeting struct {
 	Node      string `json:"node"`
 	GPU       string `json:"gpu,omitempty"`
 	PID       int    `json:"pid"`
-	// Direct says that the other end is on this machine, so that descriptors can be passed. A
-	// worker in Go takes no descriptors.
+	// Direct says that the other end is on this machine and takes descriptors. A worker in Go takes
+	// none.
 	Direct bool `json:"direct"`
 	// Received is how many of the controller's frames this process has received on earlier
 	// connections; nil if it does not continue from them.
 	Received *uint64 `json:"received,omitempty"`
 }
 
-// Head returns what precedes the body of a frame.
+// Head returns the bytes that precede the body of a frame.
 func Head(f Frame) ([]byte, error) {
 	if len(f.Name) > MaxName || len(f.Body) > MaxBody {
 		return nil, fmt.Errorf("a frame with a name of %d bytes and a body of %d: %d and %d at most", len(f.Name), len(f.Body), MaxName, MaxBody)
@@ -118,7 +118,7 @@ func Write(w io.Writer, f Frame) error {
 // ErrFrame says that the other end has sent a frame that is not allowed.
 var ErrFrame = errors.New("malformed frame")
 
-// Read reads the next frame. Its body may have at most that many bytes.
+// Read reads the next frame, whose body may have at most most bytes.
 func Read(r *bufio.Reader, most uint64) (Frame, error) {
 	var head [HeaderSize]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -11,13 +11,13 @@ const (
 	ackBytes  = 64 << 10
 )
 
-// Replay is what one end needs to resume after a connection has ended: the sent frames that the
-// other end may not have, and the number of received frames.
+// Replay has the data with which one end resumes after a connection has ended: the sent frames that
+// the other end may not have, and the number of received frames.
 //
-// Each end counts the other's frames over all connections of a worker's life, except Hello and Ack.
-// A worker's Hello has its count, and the controller answers with its own in an Ack. Then each end
-// sends again the frames that the other does not have, so that every frame is received exactly
-// once.
+// Each end counts the other end's frames over all connections of a worker's life, except Hello and
+// Ack. A worker's Hello has the worker's count, and the controller answers with its own count in an
+// Ack. Each end then repeats the frames that the other end does not have, so that every frame is
+// received exactly once.
 type Replay[Sent any] struct {
 	unacked         []Sent
 	acked, received uint64
@@ -25,7 +25,7 @@ type Replay[Sent any] struct {
 }
 
 // Resumed returns the Replay of an end that does not know the earlier frames. The other end has
-// received this number of them, and has sent none that count.
+// received the given number of these frames, and has sent no frame that counts.
 func Resumed[Sent any](received uint64) *Replay[Sent] { return &Replay[Sent]{acked: received} }
 
 // Sent keeps a frame, and returns its number.

@@ -130,7 +130,7 @@ func (c *Client) dial(ctx context.Context, _ string) (net.Conn, error) {
 	lost := err != nil && len(c.addrs) == 1 && permanent(err)
 	c.mu.Unlock()
 	if lost { // gRPC would keep trying, and calls would wait for it
-		go func() { _ = c.conn.Close() }() // it is closed only once
+		go func() { _ = c.conn.Close() }() // this is the only Close
 	}
 	return conn, err
 }
@@ -186,7 +186,7 @@ func (c *Client) explain(err error) error {
 	return fmt.Errorf("the coordinator at %s does not answer: %s", c.Target, s.Message())
 }
 
-// mendable reports whether a stream that ended with this error may be opened again.
+// mendable reports whether a stream may be opened again after it ended with this error.
 func (c *Client) mendable(err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,7 +215,7 @@ func (c *Client) Stop(ctx context.Context, id string, code int, why string) ([]s
 	return reply.GetJobs(), err
 }
 
-// Save is like Stop, but the ranks first have the time of within to save.
+// Save is like Stop, but the ranks first have the time within to save.
 func (c *Client) Save(ctx context.Context, id string, within time.Duration, code int, why string) ([]string, error) {
 	reply, err := call(ctx, c, c.rpc.Stop, &pb.StopRequest{Job: id, Code: int32(code), Why: wire.Plain(why), Save: durationpb.New(within)})
 	return reply.GetJobs(), err
@@ -240,8 +240,8 @@ func (c *Client) Drain(ctx context.Context, node string) ([]string, error) {
 	return reply.GetJobs(), err
 }
 
-// Swap has the jobs give up a node, and returns when the node's agent has left. Ranks have the time
-// of within to get ready.
+// Swap makes the jobs give up a node, and returns when the node's agent has left. Ranks have the
+// time within to get ready.
 func (c *Client) Swap(ctx context.Context, node string, within time.Duration) error {
 	return c.explain(c.ask(ctx, func() error {
 		_, err := c.rpc.Drain(ctx, &pb.DrainRequest{Node: node, Leaves: true, Within: durationpb.New(within)}, grpc.WaitForReady(true))

@@ -110,9 +110,9 @@ func client(conn net.Conn) (*grpc.ClientConn, error) {
 // maxUnsent bounds the unsent bytes of a connection in the kernel: a heartbeat waits behind them.
 const maxUnsent = 16 << 10
 
-// limitUnsent keeps the output of ranks from filling the kernel's buffers, which may have
-// megabytes, ahead of heartbeats. On a slow network, heartbeats would otherwise be late by more
-// than a lease (TCP_NOTSENT_LOWAT, tcp(7)). gRPC serves each stream in turn.
+// limitUnsent limits the unsent data in the kernel's buffers (TCP_NOTSENT_LOWAT, tcp(7)). Otherwise
+// megabytes of ranks' output could be in these buffers ahead of heartbeats. On a slow network, the
+// heartbeats would be late by more than a lease. gRPC serves each stream in turn.
 func limitUnsent(conn net.Conn) {
 	tcp, ok := conn.(syscall.Conn)
 	if !ok {

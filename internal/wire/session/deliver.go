@@ -12,8 +12,9 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// Deliver sends what next returns until next returns io.EOF. It sends any other error of next as a
-// missing piece. Deliver waits for the reader. If it returns an error itself, the reader is gone.
+// Deliver calls next and sends the results, until next returns io.EOF. It sends any other error of
+// next as a missing piece. Deliver waits for the reader. If Deliver itself returns an error, the
+// reader is gone.
 func Deliver(ctx context.Context, r wire.Ask, next func(context.Context) (wire.Answer, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

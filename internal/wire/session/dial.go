@@ -41,9 +41,9 @@ const minLease = 4 * time.Millisecond
 // answer to its hello.
 type patience struct{ dial, secure, hello time.Duration }
 
-// patience is short if another place may be quicker. But it exceeds the time for which a process
-// that does not lead may hold an agent's request, and the time that a leader may need for thousands
-// of agents at once.
+// patience is short if another place may be quicker. But it is longer than a process that does not
+// lead may hold an agent's request, and longer than a leader may need for thousands of agents at
+// once.
 func (d dialer) patience() patience {
 	if len(d.voters) == 0 {
 		return patience{wire.DialLimit, helloLimit, helloLimit}
@@ -143,9 +143,9 @@ func (o Options) commitment() []byte {
 }
 
 // explain distinguishes a refusal, and a job that continues elsewhere, from an end after which a
-// new connection may help. A member of the job that knows its voters expects that some of them do
-// not lead, and learns the addresses of others from them. If there was only one coordinator, and
-// another one is in its place, the job is over.
+// new connection may help. If the agent is a member of the job and knows the job's voters, it
+// expects that some of them do not lead, and learns other addresses from them. If there was only
+// one coordinator, and another one is in its place, the job is over.
 func (d dialer) explain(err error) error {
 	s := status.Convert(err)
 	e := wire.Elsewhere(s)

@@ -50,9 +50,9 @@ const fetchPause = time.Second
 type Fetcher struct {
 	// Have says that the agent already has the workspace.
 	Have bool
-	// Begin starts from the beginning. Write takes the next bytes, and Fetch gets the workspace
-	// from another node, at HOST:PORT. End keeps the received workspace, and returns the address
-	// where other nodes get it from this node; empty if they cannot. An error of Begin or Write is
+	// Begin starts from the beginning. Write takes the next bytes. Fetch gets the workspace from
+	// another node, at HOST:PORT. End keeps the received workspace, and returns the address where
+	// other nodes can get it from this node; empty if they cannot. An error of Begin or Write is
 	// final. After an error of Fetch or End, the workspace is sent again from elsewhere.
 	Begin func() error
 	Write func([]byte) error

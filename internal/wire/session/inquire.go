@@ -15,8 +15,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// inquire opens a stream of answers and waits until the coordinator, which may still be starting,
-// has accepted it.
+// inquire opens a stream of answers, and waits until the coordinator, which may still be starting,
+// has accepted the stream.
 func (c *Client) inquire(ctx context.Context, q wire.Inquiry, from map[string][]report.LogPosition) (
 	stream grpc.BidiStreamingClient[pb.Inquiry, pb.Answer], cancel context.CancelFunc, err error,
 ) {

@@ -28,9 +28,9 @@ type RefusedError struct {
 	Taken netip.Addr
 }
 
-// Another returns a name to use instead of a taken one. It contains the node's address, or the
-// process ID if another node of the machine has that name too. It is empty if another name would
-// not help.
+// Another returns a name to use instead of a taken name. The new name contains the node's address,
+// or the process ID if another node of the machine already has the name with the address. It is
+// empty if another name would not help.
 func (e *RefusedError) Another() string {
 	if !e.Taken.IsValid() {
 		return ""
@@ -60,8 +60,8 @@ type Options struct {
 	// then counts the node as lost at once. After any other end of the connection, the lease
 	// decides. A zero Proof proves nothing.
 	Proof [wire.ProofSize]byte
-	// Voter is this process as a voter that may be elected to coordinate the job; nil if it cannot.
-	// DialAt connects to a coordinator at HOST:PORT; TCP when nil.
+	// Voter is this process as a voter that may be elected to coordinate the job; nil if it cannot
+	// be elected. DialAt connects to a coordinator at HOST:PORT; TCP when nil.
 	Voter  Voter
 	DialAt func(ctx context.Context, addr string) (net.Conn, error)
 	// Lease is the lease that the coordinator will probably give; 15 s when 0.
@@ -78,16 +78,16 @@ type Options struct {
 	// may join any job.
 	Facts map[string]string
 	// Former, if set, is the [Session.Membership] of an agent of this node that has died while its
-	// ranks live. This agent replaces it, and is asked at once to [Restate] what it runs. The
-	// former agent must not have been proven dead.
+	// ranks live. This agent replaces the former agent, and is asked at once to [Restate] its
+	// reports. The former agent must not have been proven dead.
 	Former Membership
 	// Began, if set, is called before joining. instance distinguishes this session from others.
 	Began func(instance string)
 	// Clock measures the lease; time since Join when nil. CLOCK_BOOTTIME also runs while the
 	// machine is suspended.
 	Clock func() time.Duration
-	// Heard is called when the lease is renewed, with its beginning by Clock and its length. It
-	// must not block.
+	// Heard is called when the lease is renewed, with the lease's beginning (by Clock) and its
+	// length. It must not block.
 	Heard func(at, lease time.Duration)
 	// Warn is called with the reason why the coordinator cannot be reached, when the reason
 	// changes, from any goroutine; slog's default logger when nil.
@@ -110,7 +110,7 @@ func (nonVoter) Open(netip.Addr) quorum.Voter { return quorum.Voter{} }
 
 func (nonVoter) Learn([]string) {}
 
-// Membership is how a coordinator recognizes an agent.
+// Membership has the facts by which a coordinator recognizes an agent.
 type Membership struct{ Instance, Epoch string }
 
 // Join connects to the coordinator, retrying until ctx ends, and returns once it has welcomed this
@@ -146,7 +146,7 @@ func Join(ctx context.Context, o Options) (*Session, error) {
 	}
 	d.lease = cmp.Or(o.Lease, wire.DefaultLease)
 	if len(o.Elsewhere) > 0 {
-		d.voters, d.next = o.Elsewhere, -1 // the first leads
+		d.voters, d.next = o.Elsewhere, -1 // the first address is the leader's
 	}
 	l, err := d.connect(ctx)
 	switch {

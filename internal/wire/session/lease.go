@@ -18,7 +18,7 @@ type leaseKeeper struct {
 	onHeard func(at, lease time.Duration)
 	// heard is when the newest returned heartbeat was sent. limit is the timer that ends the lease.
 	// asked is when the session, after a pause longer than the lease, asked whether it still has
-	// it; 0 if it has not asked.
+	// the lease; 0 if it has not asked.
 	heard, asked time.Duration
 	limit        *time.Timer
 	// due fires when a heartbeat, or the answer to one, is due. beat is the heartbeat to send.

@@ -10,8 +10,8 @@ import (
 // maxUnacked bounds the reports that an agent keeps for the coordinator.
 const maxUnacked = 1 << 14
 
-// reportQueue has the reports that the coordinator may not have, numbered in order. The first ones,
-// as many as sent, were sent on the present stream.
+// reportQueue has the reports that the coordinator may not have, numbered in order. The first
+// reports, sent of them, were sent on the present stream.
 type reportQueue struct {
 	unacked []*pb.FromAgent
 	sent    int

@@ -79,7 +79,7 @@ func (s *Session) reconnected(r dialResult) {
 	go old.close()
 }
 
-// adopt switches to a stream. All messages that may not have arrived are sent again.
+// adopt switches to a new stream. All messages that may not have arrived are sent again.
 func (s *Session) adopt(l *agentStream) {
 	s.connection.stream, s.connection.in, s.connection.out = l, l.in, l.out
 	s.unacked.sent = 0
@@ -88,7 +88,7 @@ func (s *Session) adopt(l *agentStream) {
 	s.take(l.first)
 }
 
-// leaseError says why the coordinator was not heard for a lease.
+// leaseError says that the coordinator was not heard for a lease, and why.
 func (s *Session) leaseError() error {
 	why := cmp.Or(s.connection.abandon(), s.connection.brokeWith, errors.New("it accepts the connection, but does not answer"))
 	if n := len(s.dialer.voters); n > 1 {
@@ -97,8 +97,8 @@ func (s *Session) leaseError() error {
 	return fmt.Errorf("node %s has not heard the coordinator at %s for %v: %w", s.Node.Name, s.dialer.Target, s.Lease, why)
 }
 
-// abandon ends an attempt to connect and returns why it has failed so far. It does not wait for a
-// Dial that ignores its context.
+// abandon ends an attempt to connect, and returns why the attempt has failed so far. It does not
+// wait for a Dial that ignores its context.
 func (c *connection) abandon() error {
 	if c.redial == nil {
 		return nil

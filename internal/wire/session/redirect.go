@@ -13,8 +13,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// A client of several coordinators asks any of them. A process that does not lead only names those
-// that may. The client asks again there.
+// A client of several coordinators asks any of them. A coordinator that does not lead only names
+// the coordinators that may lead, and the client asks these.
 
 // secure connects to the coordinator that is asked next, or to another one if the first does not
 // answer at once.
@@ -89,7 +89,7 @@ func (c *Client) newest() (made int, several bool) {
 	return c.made, len(c.addrs) > 1
 }
 
-// giveUp turns from the silent coordinator of a connection to another one.
+// giveUp turns from the silent coordinator at the end of a connection to another coordinator.
 func (c *Client) giveUp(made int) {
 	c.mu.Lock()
 	silent := c.addrs[0]
@@ -98,8 +98,8 @@ func (c *Client) giveUp(made int) {
 	c.redirect(made, append(rest, silent))
 }
 
-// ask calls f. It calls f again with another coordinator as long as the one asked says that it does
-// not lead.
+// ask calls f. As long as the asked coordinator says that it does not lead, ask calls f again with
+// another coordinator.
 func (c *Client) ask(ctx context.Context, f func() error) error {
 	for said := error(nil); ; {
 		made, _ := c.newest()
@@ -121,8 +121,8 @@ func (c *Client) ask(ctx context.Context, f func() error) error {
 	}
 }
 
-// redirect has the next connection made to other coordinators, unless a newer connection than the given
-// one exists.
+// redirect makes the next connection go to other coordinators, unless a newer connection than the
+// given one exists.
 func (c *Client) redirect(made int, addrs []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,12 +135,12 @@ func (c *Client) redirect(made int, addrs []string) {
 			c.addrs = append(c.addrs, addr)
 		}
 	}
-	reset(c.last) // gRPC then makes another one
+	reset(c.last) // gRPC then makes another connection
 	c.last = nil
 }
 
-// reset ends a connection differently from a process that dies. A coordinator that leads after all,
-// but is slow, must not take the client for dead and end its job.
+// reset ends a connection in another way than a process that dies. Otherwise a slow coordinator
+// that leads after all would take the client for dead, and end its job.
 func reset(conn net.Conn) {
 	if abrupt, ok := conn.(abruptConn); ok {
 		conn = abrupt.raw

@@ -15,28 +15,28 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 )
 
-// dialer connects to the coordinator, wherever it is.
+// dialer connects to the coordinator, and finds out where it is.
 //
 // It tries a list of places. When a process that does not lead names the leader, the dialer tries
 // that place at once, even if the list does not have it: the voters may have been replaced while
 // the agent was away. This is safe, because both the naming and the named process must show a
-// coordinator's certificate of the same token. The name may be outdated, though. So a named place
-// is tried once, and at most [maxBelieved] names in a row. Then the list continues where it was, so
-// that no place is skipped.
+// coordinator's certificate of the same token. The answer may be outdated, though. So a named place
+// is tried once, and at most [maxBelieved] named places are tried in a row. After these, the dialer
+// continues in the list where it was, so that no place is skipped.
 type dialer struct {
 	Options
 	instance, epoch string
 	lease           time.Duration
 	// voters are the addresses where the coordinator is or may be elected. next counts the tried
-	// ones.
+	// addresses.
 	voters []string
 	next   int
-	// named is where the coordinator is according to the process asked last, and believed counts
-	// names tried in a row.
+	// named is where the coordinator is according to the process asked last. believed counts the
+	// named places that were tried in a row.
 	named    string
 	believed int
-	// lost is the place that could not be reached the last time. A process that does not know this
-	// must not name the place again.
+	// lost is the place that could not be reached the last time. A process that is asked learns of
+	// it, so that it does not name that place again.
 	lost string
 	// home is the Target of the Options.
 	home string
@@ -47,11 +47,11 @@ type dialer struct {
 	shared bool
 }
 
-// maxBelieved bounds the names that are tried in a row: one, and another that the named process
-// gives.
+// maxBelieved bounds the named places that are tried in a row: one place, and another that the
+// process there names.
 const maxBelieved = 2
 
-// startOver has an agent try the given places, and its first Target.
+// startOver makes an agent try the given places, and its first Target.
 func (d *dialer) startOver(addrs []string) { d.voters = append([]string{d.home}, addrs...) }
 
 // maxPlaces bounds the places that an agent tries.
@@ -68,8 +68,8 @@ func (d *dialer) addVoters(addrs []string) {
 	}
 }
 
-// scatter gives each agent another order of the voters after the first one, the leader. If the
-// leader is lost, no other voter then has to greet all agents at once.
+// scatter gives each agent another order of the voters after the first, the leader. So no voter has
+// to greet all agents at once if the leader is lost.
 func (d *dialer) scatter() {
 	if len(d.voters) < 3 {
 		return
@@ -91,7 +91,7 @@ func (d *dialer) nextTarget() {
 		d.believed++
 	case len(d.voters) > 0:
 		d.believed = 0
-		d.next++ // this is a copy: a session begins with the first each time
+		d.next++ // this is a copy: a session begins with the first voter each time
 		d.turnTo(d.voters[d.next%len(d.voters)])
 	}
 }
@@ -101,8 +101,8 @@ func (d *dialer) turnTo(addr string) {
 	d.Target, d.Connect, d.Dial = addr, nil, func(ctx context.Context) (net.Conn, error) { return dial(ctx, addr) }
 }
 
-// hear learns from a failed attempt, and returns how long to wait before the next one. wait is the
-// default.
+// hear learns from a failed attempt, and returns how long to wait before the next attempt. wait is
+// the default.
 func (d *dialer) hear(err error, wait time.Duration) time.Duration {
 	if _, unreachable := errors.AsType[*unreachableError](err); unreachable {
 		d.lost = d.Target
@@ -164,10 +164,11 @@ func (d dialer) connect(ctx context.Context) (*agentStream, error) {
 }
 
 // isNews reports whether people should be told about a failure. They are not told about a failure
-// like the last, nor about voters that do not lead, until all were asked twice.
+// like the last one. They are told about voters that do not lead only once all voters were asked
+// twice.
 func (d dialer) isNews(before, now error) bool {
 	if n := len(d.voters); n > 0 {
-		return d.next == 2*n && d.believed == 0 // a named place between two of the list does not count
+		return d.next == 2*n && d.believed == 0 // a named place between two places of the list does not count
 	}
 	return before == nil || before.Error() != now.Error()
 }

@@ -33,8 +33,8 @@ type town struct {
 	hellos map[string]*pb.Hello
 }
 
-// place is a server that answers as the town says: "leads", "mute", or the leader that it names, ""
-// for none.
+// place is a server that answers as the town says: it leads ("leads"), does not answer ("mute"), or
+// names a leader ("" for none).
 type place struct {
 	pb.UnimplementedRendezvousServer
 	*town
@@ -98,7 +98,7 @@ func TestWhichRedirectsAreFollowed(t *testing.T) {
 		{"all name another one, that is dead", "a b c d", map[string]string{"b:1": "e:1", "c:1": "e:1", "d:1": "leads"}, "a b e c e d"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, epoch := range []string{"e", ""} { // of one that was a member, and one that is new
+			for _, epoch := range []string{"e", ""} { // the epoch of an agent that was a member, and of a new agent
 				synctest.Test(t, func(t *testing.T) {
 					w := &town{t: t, says: c.says, hellos: map[string]*pb.Hello{}}
 					list := strings.Fields(strings.ReplaceAll(c.list+" ", " ", ":1 "))
@@ -136,8 +136,8 @@ func TestWhichRedirectsAreFollowed(t *testing.T) {
 	}
 }
 
-// TestScatter checks that agents do not all turn to one voter when another one is lost, and that
-// each agent tries all of them.
+// TestScatter checks that agents do not all turn to the same voter when another voter is lost, and
+// that each agent tries all voters.
 func TestScatter(t *testing.T) {
 	first := map[string]int{}
 	for i := range 1000 {

@@ -23,11 +23,12 @@ import (
 //
 // One lease bounds both sides. An agent's lease begins when it sent the newest heartbeat that the
 // coordinator has returned. When the lease ends, the agent must end its ranks. The coordinator
-// counts an agent as lost only after a silence of a lease and the time to kill. That is later,
-// whichever direction of the network is cut (Gray and Cheriton, "Leases", SOSP 1989). The agent
-// counts as lost at once when it says goodbye, or when agent and ranks are proven dead. For this
-// proof, the connection ends with a secret to which the agent has committed itself, and which its
-// guardian holds. Any other end of a connection proves nothing.
+// counts an agent as lost only after a silence of a lease and the time to kill. That is later than
+// the agent's end of the lease, even if only one direction of the network is cut (Gray and
+// Cheriton, "Leases", SOSP 1989). The agent counts as lost at once when it says goodbye, or when
+// agent and ranks are proven dead. For this proof, the agent has committed itself to a secret, and
+// the agent's guardian ends the connection with that secret. Any other end of a connection proves
+// nothing.
 type Session struct {
 	// Job is the ID of the only job, empty in a cluster. Lease is the coordinator's lease. Node is
 	// the description of this node, with its address.
@@ -64,7 +65,7 @@ func newSession(d dialer, w *pb.Welcome, l *agentStream) *Session {
 		Workspace: wire.ToWorkspace(w.GetWorkspace()),
 		orders:    make(chan wire.Order), reports: make(chan *pb.FromAgent), leave: make(chan string),
 		end: ending{done: make(chan struct{})}, dialer: d, lease: newLeaseKeeper(d.Options, w.GetLease().AsDuration()),
-		// The numbers of the agent that this one replaces have been used.
+		// The agent that this one replaces has used the lower numbers.
 		unacked: reportQueue{seq: l.first.GetAcked()},
 	}
 	s.dialer.shared = s.Job == ""
@@ -81,7 +82,7 @@ func newSession(d dialer, w *pb.Welcome, l *agentStream) *Session {
 // must then end its ranks and call Close.
 func (s *Session) Orders() <-chan wire.Order { return s.orders }
 
-// Membership returns what another agent needs to replace this one.
+// Membership returns the data that another agent needs to replace this one.
 func (s *Session) Membership() Membership { return Membership{s.dialer.instance, s.dialer.epoch} }
 
 // Err says why Orders was closed: nil when the job has finished or the agent has left, a
@@ -179,8 +180,9 @@ func (s *Session) run() {
 }
 
 // hasPeers reports whether the cluster has several coordinators. If a coordinator is cut off or
-// stopped, the agent hears nothing, not even the end of the connection. With peers, the agent asks
-// more often, so that it turns to the next coordinator within a third of a lease.
+// stopped, the agent gets no message, and does not learn that the connection has ended. With peers,
+// the agent therefore sends heartbeats more often, so that it turns to the next coordinator within
+// a third of a lease.
 func (s *Session) hasPeers() bool { return s.dialer.shared && len(s.dialer.voters) > 1 }
 
 // next returns the next message to send: heartbeats before reports.
@@ -200,8 +202,8 @@ func (s *Session) wrote() {
 	}
 }
 
-// readable returns the channel of incoming messages, nil while the agent does not take its orders.
-// Heartbeats are not read then either, so an agent that hangs loses its lease.
+// readable returns the channel of incoming messages. It is nil while the agent does not take its
+// orders. Heartbeats are then not read either, so an agent that hangs loses its lease.
 func (s *Session) readable() <-chan *pb.ToAgent {
 	if s.pending.isFull() {
 		return nil

@@ -165,7 +165,7 @@ func (w *Watch) receive() (*pb.Update, error) {
 	return w.stream.Recv()
 }
 
-// Next waits for the next update. After the Result it returns io.EOF. It ends when ctx ends, which
+// Next waits for the next update. After the Result it returns io.EOF. It ends when ctx ends; ctx
 // must be the context of Submit or Watch. Any other error says that the coordinator is gone for
 // good, or that the job no longer exists.
 func (w *Watch) Next(ctx context.Context) (wire.Update, error) {
@@ -186,7 +186,7 @@ func (w *Watch) Next(ctx context.Context) (wire.Update, error) {
 	}
 }
 
-// mend opens the stream again after it broke, more than once if necessary.
+// mend opens a broken stream again, more than once if necessary.
 func (w *Watch) mend(ctx context.Context, broke error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -46,7 +46,7 @@ func Seal(ctx context.Context, s tls.ConnectionState) (credential string, err er
 	return munge.Sign(ctx, text)
 }
 
-// Open returns the user who sealed a credential for a connection.
+// Open returns the user who sealed a credential for this connection.
 func Open(ctx context.Context, s tls.ConnectionState, credential string) (uid uint32, err error) {
 	want, err := statement(s)
 	if err != nil {

@@ -111,8 +111,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestACredential checks that a credential is good for its connection, once, and that nothing else
-// is a credential.
+// TestACredential checks that a credential is valid for its connection, once, and that no other
+// text is a credential.
 func TestACredential(t *testing.T) {
 	t.Setenv("SLURM_CONF", slurmtest.Munge(t))
 	server, client := connected(t)

@@ -73,8 +73,9 @@ func (a *Archive) Close() { a.file.Close() }
 // Reader reads the archive from its beginning.
 func (a *Archive) Reader() io.Reader { return io.NewSectionReader(a.file, 0, a.Bytes) }
 
-// locked runs f while no other process changes which files the cache has. It makes the directory.
-// Other users can pass through it, because the directories of their jobs are in it.
+// locked runs f while no other process changes which files the cache has. It makes the cache's
+// directory. Other users can pass through the directory, because it contains the directories of
+// their jobs.
 func (c *Cache) locked(f func() error) error {
 	for _, dir := range []string{c.dir, filepath.Join(c.dir, treesDir)} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
@@ -89,7 +90,7 @@ func (c *Cache) locked(f func() error) error {
 	if err := safefile.Dir(root); err != nil {
 		return fmt.Errorf("cannot keep workspaces: %w", err)
 	}
-	for _, dir := range []string{".", treesDir} { // a umask may have barred the users of jobs
+	for _, dir := range []string{".", treesDir} { // a umask may have shut out the users of jobs
 		if err := root.Chmod(dir, 0o711); err != nil {
 			return fmt.Errorf("cannot keep workspaces: %w", err)
 		}
@@ -319,8 +320,8 @@ func (c *Cache) sweepParts() {
 	}
 }
 
-// evict removes archives that no process uses, the least recently used first, until the rest is
-// within the limit.
+// evict removes archives that no process uses, the least recently used first, until the remaining
+// archives are within the limit.
 func (c *Cache) evict() {
 	names, _ := filepath.Glob(filepath.Join(c.dir, "*"+archiveSuffix))
 	infos := map[string]fs.FileInfo{}

@@ -51,7 +51,7 @@ func TestWrongContent(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.Close()
-	verified.Clear() // another process does not know what is in the file
+	verified.Clear() // another process does not know the content of the file
 	if a, err = c.Get(w); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestEviction(t *testing.T) {
 		}
 	}
 	used.Close()
-	if !has(3) { // it is now the latest that was used
+	if !has(3) { // this is now the most recently used archive
 		t.Fatal("archive 3 is gone")
 	}
 	a, err := receive(c, archiveOf(contents["content 4"]), contents["content 4"])
@@ -118,8 +118,8 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// TestSweep checks that the cache removes what dead processes left behind, and keeps what living
-// ones use.
+// TestSweep checks that the cache removes the files of dead processes, and keeps files that living
+// processes use.
 func TestSweep(t *testing.T) {
 	c := NewCache(filepath.Join(t.TempDir(), "cache"))
 	a, alive := unpacked(t, c, t.TempDir())

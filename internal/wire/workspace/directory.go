@@ -31,7 +31,7 @@ func (c *Cache) NewDirectory(job string) *Directory {
 
 // Resume takes over the directory at a path from a process that has died. lock is that process's
 // lock, if another process has kept it, else nil. An error says that the directory was not made
-// completely. It may then be made.
+// completely. The caller may then call Make.
 func (c *Cache) Resume(path string, lock *os.File) (*Directory, error) {
 	d := &Directory{Path: path, cache: c, lock: lock}
 	if lock != nil {

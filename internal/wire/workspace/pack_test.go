@@ -175,7 +175,8 @@ func TestChanging(t *testing.T) {
 	}
 }
 
-// TestReplacedWhileRead checks that the removal of a wrong archive does not remove a right one.
+// TestReplacedWhileRead checks that the removal of a wrong archive does not remove a right archive
+// that has replaced it.
 func TestReplacedWhileRead(t *testing.T) {
 	c := NewCache(filepath.Join(t.TempDir(), "cache"))
 	w := archiveOf([]byte("right"))

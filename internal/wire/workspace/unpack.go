@@ -16,7 +16,7 @@ import (
 // errForeign says that golaunch has not packed an archive.
 var errForeign = errors.New("this is no workspace that golaunch has packed")
 
-// Unpack makes an archive's files in an empty directory. It refuses everything that pack does not
+// Unpack makes an archive's files in an empty directory. It refuses any archive that pack would not
 // write. It makes no more bytes than the archive has, and no file outside the directory. After an
 // error the directory has a part of the files.
 func Unpack(archive io.Reader, size int64, dir *os.Root) error {

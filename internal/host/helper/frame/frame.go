@@ -1,7 +1,7 @@
 // Package frame carries messages with open files over a Unix stream socket.
 //
 // A message is the length of its body in four bytes, big endian, and the body. Its files come with
-// the first byte. In a body that is a list of words, each word ends in NUL.
+// the first byte. If the body is a list of words, each word ends in NUL.
 package frame
 
 import (
@@ -20,7 +20,7 @@ import (
 // Socket is an [FD], or a connection with [Over].
 type Socket interface {
 	io.ReadWriter
-	// receive and send transfer what one system call can, with files.
+	// receive and send make one system call each, with files.
 	receive(b, oob []byte) (n, oobn int, err error)
 	send(b, oob []byte) (n int, err error)
 }

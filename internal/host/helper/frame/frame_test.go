@@ -86,7 +86,7 @@ func TestBadMessages(t *testing.T) {
 	}
 }
 
-// TestReset has the peer end in the middle of a message with something unread, which resets the
+// TestReset makes the peer end in the middle of a message with unread data, which resets the
 // connection.
 func TestReset(t *testing.T) {
 	fd, conn := pair(t)

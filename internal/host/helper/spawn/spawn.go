@@ -1,6 +1,6 @@
 // Package spawn starts this program again as one of golaunch's helper processes.
 //
-// It is apart from package helper, which a helper process initializes before anything else: os/exec
+// It is not in package helper because a helper process initializes that package first: os/exec
 // needs packages that come late in Go's order of initialization.
 package spawn
 

@@ -105,7 +105,7 @@ func TestMatchesAsGit(t *testing.T) {
 		paths := make([]string, 12)
 		for i := range paths {
 			elements := rapid.SliceOfN(name, 1, 4).Draw(t, "path")
-			for i, e := range elements[:len(elements)-1] { // what ends with a dot is a directory, and nothing else is
+			for i, e := range elements[:len(elements)-1] { // an element that ends with a dot is a directory, and no other element is
 				elements[i] = strings.TrimSuffix(e, ".") + "."
 			}
 			if paths[i] = strings.Join(elements, "/"); strings.HasSuffix(paths[i], ".") {
