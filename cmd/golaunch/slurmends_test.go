@@ -14,7 +14,7 @@ import (
 // there is no file busy$1. Warnings may arrive later on one node than another node's report; $1
 // names the job.
 const keeper = `n=0; trap 'n=$((n+1))' USR1; trap : TERM; touch up$1$RANK
-while [ ! -e $GOLAUNCH_NOTICE_FILE ]; do sleep 0.05; done
+while [ ! -e $GOLAUNCH_NOTICE_FILE ]; do sleep 0.2; done
 cat $GOLAUNCH_NOTICE_FILE; while [ -e busy$1 -o $n -lt $2 ]; do sleep 0.05; done; trap 'echo rank $RANK ends after $n; exit 3' TERM; until touch $GOLAUNCH_NOTICE_FILE.ready; do :; done # Slurm warns it too
 while :; do sleep 0.05; done`
 
@@ -34,7 +34,9 @@ func script(name string) string {
 func TestSlurmWarns(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	want := []string{"rank 0 ends after 1", "rank 1 ends after 1", `{"deadline":"`, `,"why":"Slurm ends the job at `, "job preempted: Slurm ends the job at "}
-	p := s.run("srun", "--nodes=2", "--ntasks-per-node=1", "--time=1", "--signal=USR1@45", golaunch(t), "--", "bash", "-c", keeper, "-", "a", "1")
+	// Slurm looks every 30 s which jobs to warn within the next 30 s: this one 20 s after its start at
+	// the earliest, when its ranks run.
+	p := s.run("srun", "--nodes=2", "--ntasks-per-node=1", "--time=1", "--signal=USR1@10", golaunch(t), "--", "bash", "-c", keeper, "-", "a", "1")
 	p.ends(143, want...)
 	id := s.batch(`$golaunch -- `+script("b")+`; echo ended with $?`, "--nodes=2", "--time=2")
 	s.up("b")
