@@ -17,8 +17,8 @@ type Writer struct {
 	overrun func(missed int)
 }
 
-// Limit is how many functions may wait. Patience is how long an ending program should wait for
-// them.
+// Limit is the number of functions that may wait. Patience is how long an ending program should
+// wait for them.
 const (
 	Limit    = 4096
 	Patience = 2 * time.Second
@@ -70,8 +70,8 @@ func (s *Writer) run() {
 	}
 }
 
-// Finish waits until all functions were called, at most for the limit, and reports whether they
-// were.
+// Finish waits until all functions were called, at most for the limit, and reports whether all were
+// called.
 func (s *Writer) Finish(limit time.Duration) bool {
 	late := time.NewTimer(limit)
 	defer late.Stop()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestNoOneListens for an hour: callers never wait, excess calls are counted, and the others run in
-// order.
+// TestNoOneListens: no function can write for an hour. Callers never wait, excess calls are
+// counted, and the others run in order.
 func TestNoOneListens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []int
@@ -36,7 +36,7 @@ func TestNoOneListens(t *testing.T) {
 	})
 }
 
-// TestAfterASilence words are heard again, and the end of silence needs no wait.
+// TestAfterASilence: after a silence, functions run again, without a wait.
 func TestAfterASilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(nil)

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// Stream is one of the two outputs of a process, or a set of them: Stdout|Stderr is both, 0 none.
-// torchrun has the same numbers (torch/distributed/elastic/multiprocessing/api.py, Std).
+// Stream is one of the two outputs of a process, or a set of them: Stdout|Stderr means both, 0
+// means none. torchrun has the same numbers (torch/distributed/elastic/multiprocessing/api.py,
+// Std).
 type Stream int
 
 const (
@@ -42,8 +43,8 @@ type Source struct {
 // unchanged and at once; golaunch's messages then start on a line of their own.
 //
 // A slow reader holds ranks back and loses nothing. A reader that takes nothing for a second loses
-// lines until it reads again. A message then says how many. A reader that is gone (EPIPE) does not
-// end the program.
+// lines until it reads again. A message then says how many lines were lost. A reader that is gone
+// (EPIPE) does not end the program.
 //
 // Only the last text of a line that overwrites itself with carriage returns is shown. A terminal
 // gets control characters in a visible form, except tabs and colours; pipes and files get all
@@ -129,9 +130,9 @@ func (c *Console) Relay(r io.Reader, to Stream) error {
 	}
 }
 
-// Close writes what is queued. Its error says what could not be shown. It waits up to a minute for
-// a slow reader, and five seconds for a reader that takes nothing. Nothing may be shown after
-// Close.
+// Close writes everything that is queued. Its error names the output that could not be shown. It
+// waits up to a minute for a slow reader, and five seconds for a reader that takes nothing. Nothing
+// may be shown after Close.
 func (c *Console) Close() error {
 	c.folding.flush()
 	var err error

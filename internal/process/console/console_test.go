@@ -34,7 +34,7 @@ func patient(c *Console) *Console {
 	return c
 }
 
-// TestSlowConsole has each write take nearly as long as the patience. Nothing is lost.
+// TestSlowConsole makes each write take nearly as long as the patience. Nothing is lost.
 func TestSlowConsole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got bytes.Buffer

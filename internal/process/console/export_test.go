@@ -24,10 +24,10 @@ type Terminal = interface{ Write([]byte) (int, error) }
 
 type Writer = writer
 
-// Held is the number of a viewer's unfinished lines, and of their bytes.
+// Held returns the number of a viewer's unfinished lines and the number of their bytes.
 func (v *Viewer) Held() (lines, bytes int) { return len(v.unfinished), v.held }
 
-// FoldWithin changes how long lines wait for those of other ranks.
+// FoldWithin changes how long lines wait for lines of other ranks.
 func (c *Console) FoldWithin(d time.Duration) { c.folding.folder = fold.New(d, nil) }
 
 // Fill fills all buffers of stdout.

@@ -38,8 +38,8 @@ type folding struct {
 	mu     sync.Mutex
 	folder *fold.Folder
 	timer  *time.Timer
-	// open has, for each rank, the calls of RankStarts less those of RankEnds. seen has all ranks
-	// that were ever shown.
+	// open has, for each rank, the number of calls of RankStarts less the number of calls of
+	// RankEnds. seen has all ranks that were ever shown.
 	open map[int]int
 	seen map[int]bool
 }
@@ -71,7 +71,7 @@ func (f *folding) expectOpen() {
 	f.show(f.folder.Expect(fold.Of(slices.Collect(maps.Keys(f.open))...)), nil)
 }
 
-// expectWorld is rankStarts for all ranks of a job.
+// expectWorld does what RankStarts does, for all ranks of a job.
 func (f *folding) expectWorld(size int) {
 	if f == nil || size == 0 {
 		return
@@ -118,7 +118,7 @@ func foldStream(s *Splitter) fold.Stream {
 // streamOf is the inverse of foldStream.
 func streamOf(s fold.Stream) Stream { return Stream(1 + (s-1)%2) }
 
-// maxFoldedAttempts is how many attempts a fold.Stream of eight bits tells apart.
+// maxFoldedAttempts is the number of attempts that a fold.Stream of eight bits can distinguish.
 const maxFoldedAttempts = 126
 
 // tick shows the groups that have waited long enough.
@@ -153,7 +153,7 @@ func (f *folding) show(groups []fold.Group, by *Splitter) {
 		if by != nil {
 			s.opts.Cancel, s.patient = by.opts.Cancel, by.patient
 		}
-		s.show(append([]byte(Visible(g.Text())), '\n')) // visible off terminals too: it is no copy of a file
+		s.show(append([]byte(Visible(g.Text())), '\n')) // off terminals too: it is no copy of a file
 	}
 }
 

@@ -64,7 +64,7 @@ func TestFoldingIsVisible(t *testing.T) {
 	}
 }
 
-// TestFoldingOfAttempts keeps the same lines of different attempts apart.
+// TestFoldingOfAttempts: the same lines of different attempts stay apart.
 func TestFoldingOfAttempts(t *testing.T) {
 	var out, err bytes.Buffer
 	c := New(&out, &err)
@@ -89,7 +89,8 @@ func TestFoldingOfAttempts(t *testing.T) {
 	}
 }
 
-// TestFoldingWithoutPrefix folds nothing: no prefix says which rank a line is from.
+// TestFoldingWithoutPrefix: lines without a prefix are not folded, because nothing says which rank
+// a line is from.
 func TestFoldingWithoutPrefix(t *testing.T) {
 	var out bytes.Buffer
 	c := New(&out, io.Discard)
@@ -103,7 +104,8 @@ func TestFoldingWithoutPrefix(t *testing.T) {
 	}
 }
 
-// TestFoldingOfRelayedLines uses the prefixes of another process. Lines without one stay unchanged.
+// TestFoldingOfRelayedLines: relayed lines are folded by the prefixes of another process. Lines
+// without a prefix stay unchanged.
 func TestFoldingOfRelayedLines(t *testing.T) {
 	var out bytes.Buffer
 	c := New(&out, io.Discard)

@@ -25,14 +25,15 @@ type liveArea struct {
 	drawn int
 }
 
-// liveRow is the unfinished line of one stream of a rank, ready to be shown; empty if there is
-// none.
+// liveRow is the unfinished line of one stream of a rank, ready to be shown; empty if no line is
+// unfinished.
 type liveRow struct {
 	rank int
 	text []byte
 }
 
-// redrawEvery bounds how often changed rows alone cause a redraw. Finished lines always cause one.
+// redrawEvery bounds how often changed rows alone cause a redraw. Finished lines always cause a
+// redraw.
 const redrawEvery = 50 * time.Millisecond
 
 // newLiveArea returns nil unless the sink is a terminal that can move its cursor.
@@ -120,7 +121,7 @@ func (l *liveArea) draw(b []byte, maxRows int) []byte {
 	return b
 }
 
-// height is how many rows of the terminal the live area may fill. It leaves two lines.
+// height is the number of rows of the terminal that the live area may fill. Two lines stay free.
 func (s *sink) height() int {
 	const usual = 24
 	rows := usual

@@ -36,8 +36,8 @@ type printer struct {
 	messages chan struct{}
 	// notices is the printer of the messages about lost lines; nil if it is this printer.
 	notices *printer
-	// stuckAt is how much the reader had taken when a pump last gave up. While the reader has not
-	// taken more, no pump waits again.
+	// stuckAt is the number of bytes that the reader had taken when a pump last gave up. While the
+	// reader has not taken more, no pump waits again.
 	stuckAt atomic.Int64
 	// lost counts the lost lines that no message has reported yet.
 	lost atomic.Int64
@@ -142,7 +142,7 @@ func (p *printer) endLine() error {
 	return p.sink.write([]byte{'\n'})
 }
 
-// reportLost says how many lines were lost, now that the reader reads again.
+// reportLost says how many lines were lost. It is called when the reader reads again.
 func (p *printer) reportLost() {
 	if p.err != nil || p.lost.Load() == 0 {
 		return
@@ -247,8 +247,8 @@ func emptied(b []byte) []byte {
 
 func (p *printer) put(b []byte) { p.queue <- entry{text: b} }
 
-// close writes what is queued. It waits up to a minute while the reader reads, and gives up after
-// five seconds in which the reader takes nothing.
+// close writes everything that is queued. It waits up to a minute while the reader reads, and gives
+// up after five seconds in which the reader takes nothing.
 func (p *printer) close() error {
 	p.queue <- entry{}
 	before := p.sink.taken()

@@ -83,7 +83,7 @@ func TestADumbTerminal(t *testing.T) {
 	r.Started()
 	shows("[0] name? ", "")
 	in.Close()
-	_ = cmd.Wait() // it read nothing
+	_ = cmd.Wait() // the program read nothing
 	if err := r.Close(pipetest.Soon(t)); err != nil {
 		t.Error(err)
 	}

@@ -23,8 +23,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 )
 
-// TestLinesAreWhole has eight ranks write to both streams, which are one pipe. Every line is whole,
-// in its rank's order.
+// TestLinesAreWhole makes eight ranks write to both streams, which are one pipe. Every line is
+// whole, in its rank's order.
 func TestLinesAreWhole(t *testing.T) {
 	const ranks, lines = 8, 20000
 	r, w := pipetest.Pipe(t)

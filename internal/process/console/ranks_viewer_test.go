@@ -60,8 +60,8 @@ func TestFoldingOfLiveRanks(t *testing.T) {
 	}
 }
 
-// TestViewerShowsWhatWasLive: what a viewer shows is what was shown live, however files are cut
-// into pieces.
+// TestViewerShowsWhatWasLive: a viewer shows the same output that was shown live, no matter how
+// files are cut into pieces.
 func TestViewerShowsWhatWasLive(t *testing.T) {
 	script := `seq -f 'a line of text %g' 1 300; head -c 150000 /dev/zero | tr '\0' x; printf '\n\nafter\ntorn'; echo err >&2`
 	base := t.TempDir()
@@ -93,7 +93,7 @@ func TestViewerShowsWhatWasLive(t *testing.T) {
 			c.Offset, data = c.Offset+int64(n), data[n:]
 		}
 	}
-	// Files are mixed at random, each in its order.
+	// Pieces of the files are mixed at random. The pieces of one file keep their order.
 	slots := make([]logs.File, len(all))
 	byFile := map[logs.File][]logs.Chunk{}
 	for i, c := range all {

@@ -20,7 +20,7 @@ type sink struct {
 	// outq is the ioctl for the number of bytes that the reader has not taken yet.
 	outq  uint
 	wrote atomic.Int64
-	// left is how many lines of an entry are still to be written.
+	// left is the number of lines of an entry that are still to be written.
 	left atomic.Int64
 }
 
@@ -50,7 +50,7 @@ func newSink(w io.Writer) *sink {
 	return s
 }
 
-// same reports whether both write to the same place, where two writers would mix lines.
+// same reports whether both sinks write to the same place, where two writers would mix lines.
 func (s *sink) same(o *sink) bool {
 	if s.file != nil && o.file != nil {
 		return os.SameFile(s.file, o.file)
@@ -80,9 +80,9 @@ func (s *sink) put(b []byte, put func([]byte)) error {
 	return nil
 }
 
-// room is how much the next write may take while the reader takes a page: the space left in a pipe,
-// a whole buffer for a regular file or a device such as /dev/null, one page for terminals and
-// sockets.
+// room is the number of bytes that the next write may have so that it ends when the reader has
+// taken a page: the space left in a pipe, a whole buffer for a regular file or a device such as
+// /dev/null, one page for terminals and sockets.
 func (s *sink) room() int {
 	switch {
 	case s.fd < 0:
@@ -121,8 +121,8 @@ func (s *sink) push(b []byte) (int, error) {
 	}
 }
 
-// taken is the number of bytes that the reader has taken, less what the pipe held before. It
-// changes whenever the reader reads.
+// taken is the number of bytes that the reader has taken, less the number of bytes that the pipe
+// held before. It changes whenever the reader reads.
 func (s *sink) taken() int64 {
 	n := s.wrote.Load()
 	if s.fd < 0 {

@@ -12,11 +12,11 @@ const (
 	MaxRead = 64 << 10
 	// minRead is the smallest buffer, in bytes. Most ranks are silent when they start.
 	minRead = 1 << 10
-	// maxRow is more than a row of a terminal shows.
+	// maxRow is more bytes than a row of a terminal shows.
 	maxRow = 1 << 10
 	// partialAfter is how long an unfinished line stays unchanged before it is shown. movingAfter
-	// is the time between two showings of a line that keeps overwriting itself, as a progress bar
-	// does.
+	// is the time after which a line that keeps overwriting itself, such as a progress bar, is
+	// shown again.
 	partialAfter = time.Second
 	movingAfter  = 10 * time.Second
 )
@@ -85,7 +85,7 @@ func (s *Splitter) Buffer() []byte {
 	return s.buf[s.kept:min(s.kept+MaxRead, len(s.buf))]
 }
 
-// Add shows the lines that the n bytes just read into Buffer complete.
+// Add shows the lines that are complete with the n bytes just read into Buffer.
 func (s *Splitter) Add(n int) {
 	end := s.kept + n
 	s.full = end == len(s.buf)
@@ -120,7 +120,7 @@ func (s *Splitter) Add(n int) {
 	s.showRow()
 }
 
-// dropOverwritten forgets what the unfinished line has overwritten. New bytes begin at from.
+// dropOverwritten forgets the overwritten text of the unfinished line. New bytes begin at from.
 func (s *Splitter) dropOverwritten(from int) {
 	text := bytes.TrimRight(s.buf[:s.kept], "\r")
 	from = min(max(0, from-1), len(text)) // the byte before may be a carriage return
@@ -152,7 +152,8 @@ func (s *Splitter) showRow() {
 	}
 }
 
-// unshown is buf[:end] without the line end that only finishes or overwrites a part that was shown.
+// unshown returns buf[:end]. It omits a line end that does no more than finish or overwrite a shown
+// part.
 func (s *Splitter) unshown(end int) []byte {
 	text := s.buf[:end]
 	if s.partShown {
@@ -162,7 +163,7 @@ func (s *Splitter) unshown(end int) []byte {
 	return text
 }
 
-// PartialAt is when to call ShowPartial; zero means never.
+// PartialAt returns the time for a call of ShowPartial; zero means never.
 func (s *Splitter) PartialAt() time.Time {
 	if s.printer == nil || s.opts.Raw || s.kept == 0 || s.printer.live != nil {
 		return time.Time{}
@@ -179,7 +180,7 @@ func Overwrites(text []byte) bool {
 	return bytes.LastIndexByte(text, '\r') > bytes.LastIndexByte(text, '\n')
 }
 
-// ShowPartial shows the unfinished line, or the last text of one that overwrites itself.
+// ShowPartial shows the unfinished line, or its last text if the line overwrites itself.
 func (s *Splitter) ShowPartial() {
 	text := bytes.TrimRight(s.unshown(s.kept), "\r")
 	s.kept, s.partShown, s.overwrites = 0, true, false
@@ -256,7 +257,8 @@ func (s *Splitter) fill(b, lines []byte) ([]byte, []byte) {
 	return b, lines
 }
 
-// LineLen is the length of the first line with its newline, or of a piece of a very long line.
+// LineLen returns the length of the first line with its newline, or the length of a piece of a very
+// long line.
 func LineLen(lines []byte) int {
 	n := bytes.IndexByte(lines, '\n') + 1
 	if n == 0 || n > maxLine+1 {
@@ -265,8 +267,9 @@ func LineLen(lines []byte) int {
 	return n
 }
 
-// appendLine appends a line, or a piece of one, and a newline. Of a line that overwrites itself it
-// appends only the last text, even off a terminal: the rest would overwrite the prefix there.
+// appendLine appends a line, or a piece of a line, and a newline. If the line overwrites itself, it
+// appends only the last text, even off a terminal: the other text would overwrite the prefix when a
+// terminal shows the file.
 func (s *Splitter) appendLine(b, line []byte) []byte {
 	if s.printer.sink.tty {
 		return append(AppendVisible(b, bytes.TrimSuffix(line, []byte{'\n'}), true), '\n')

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// FuzzView checks that output depends only on the bytes and not on the reads, that pieces are
-// bounded, and that nothing is lost.
+// FuzzView checks that output depends on the bytes and not on the reads, that pieces are bounded,
+// and that nothing is lost.
 func FuzzView(f *testing.F) {
 	f.Add([]byte("a\nb\n\nc"), uint16(1), uint8(1))
 	f.Add([]byte("\n"), uint16(3), uint8(255))
@@ -26,7 +26,7 @@ func FuzzView(f *testing.F) {
 	})
 }
 
-// shownAs is what a splitter shows of a text that is read in chunks.
+// shownAs returns the output of a splitter for a text that is read in chunks.
 func shownAs(t *testing.T, in []byte, chunk int) []byte {
 	var out bytes.Buffer
 	c := New(&out, writer(nil))
@@ -41,7 +41,7 @@ func shownAs(t *testing.T, in []byte, chunk int) []byte {
 	return out.Bytes()
 }
 
-// cutLines is the plain definition of what a splitter shows.
+// cutLines is the plain definition of a splitter's output.
 func cutLines(in []byte) []byte {
 	var out []byte
 	for line := range bytes.Lines(in) {

@@ -1,8 +1,8 @@
 // Package filetimer is the launcher's side of torch's file timers
 // (torch/distributed/elastic/timer/file_based_local_timer.py).
 //
-// A process writes to a FIFO by when it will have finished a piece of work. If it has not finished
-// by then, the launcher kills it.
+// Before a piece of work, a process writes a deadline to a FIFO. If the work is not finished at the
+// deadline, the launcher kills the process.
 package filetimer
 
 import (
@@ -30,7 +30,7 @@ const (
 )
 
 const (
-	// maxTimers bounds the timers that run at a time.
+	// maxTimers bounds the number of timers that run at the same time.
 	maxTimers = 1 << 12
 	// maxLine is PIPE_BUF, in bytes: longer requests may be interleaved (pipe(7)).
 	maxLine = 4096
@@ -63,9 +63,9 @@ type key struct {
 }
 
 // Serve makes a FIFO. Until ctx ends, it sends each process that misses a deadline the signal that
-// the process has chosen; no signal if that is 0 or less. It never touches a process that was not
-// given this FIFO. It calls told for each such process, and warn once for bad requests. When Serve
-// returns, processes may use the FIFO; gone is closed when it is removed again.
+// the process has chosen, or no signal if the number is 0 or less. It never touches a process that
+// was not given this FIFO. It calls told for each such process, and warn once for bad requests.
+// When Serve returns, processes may use the FIFO; gone is closed when it is removed again.
 func Serve(ctx context.Context, path string, told func(Expired), warn func(error)) (gone <-chan struct{}, err error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("make the timer file %s: %w", path, err)
@@ -94,17 +94,18 @@ func Serve(ctx context.Context, path string, told func(Expired), warn func(error
 	return closed, nil
 }
 
-// timers are those of a FIFO.
+// timers are the timers of a FIFO.
 type timers struct {
 	fifo    *os.File
 	told    func(Expired)
 	warn    func(error)
 	running map[key]request
-	// late is when serve noticed a missed deadline, or zero. unread is how many of the bytes that
-	// were in the FIFO then are still to be read.
+	// late is the time at which serve noticed a missed deadline, or zero. unread is the number of
+	// bytes that were in the FIFO at that time and were not read yet.
 	late   time.Time
 	unread int
-	// bad says that warn was called for a bad request, and full for too many timers.
+	// bad says that warn was called for a bad request, and full that warn was called for too many
+	// timers.
 	bad, full bool
 }
 
@@ -209,7 +210,7 @@ func control(raw syscall.RawConn, do func(fd int) (int, error)) (n int, err erro
 	return n, cmp.Or(err, failed)
 }
 
-// first returns the earliest deadline; zero if there is none.
+// first returns the earliest deadline; zero if there are no timers.
 func (t *timers) first() time.Time {
 	first := math.Inf(1)
 	for _, r := range t.running {
@@ -258,7 +259,7 @@ func kill(e Expired, path string) bool {
 	if err != nil {
 		return false
 	}
-	defer func() { _ = p.Release() }() // fails only when it is released already
+	defer func() { _ = p.Release() }() // fails only if p is released already
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", e.PID))
 	if err != nil || !strings.Contains("\x00"+string(env), "\x00"+Variable+"="+path+"\x00") {
 		return false

@@ -44,7 +44,7 @@ func serve(t *testing.T) served {
 	return s
 }
 
-// process is one that may use the timer file.
+// process is a process that may use the timer file.
 func (s served) process(path string) *exec.Cmd {
 	cmd := exec.Command("sleep", "1000")
 	cmd.Env = []string{filetimer.Variable + "=" + path}
@@ -104,13 +104,13 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// TestSpared has timers that were released, that have no signal, that are extended, or whose
-// process was not given the FIFO.
+// TestSpared: no process is killed if its timer was released, has no signal or was extended, or if
+// the process was not given the FIFO.
 func TestSpared(t *testing.T) {
 	s := serve(t)
 	p, stranger, last := s.process(s.path), s.process("/elsewhere"), s.process(s.path)
-	// What spares a process may come when its deadline is over, if it has been written by then:
-	// here everything is written at once.
+	// A release may be read after the deadline if it was written before the deadline: here
+	// everything is written at once.
 	pid := p.Process.Pid
 	s.write(strings.Join([]string{
 		timer(pid, "released", 0, syscall.SIGKILL), released(pid, "released"),
@@ -146,7 +146,7 @@ func TestNoPlace(t *testing.T) {
 	}
 }
 
-// TestALongRequest is not one, and keeps no others from counting.
+// TestALongRequest: a request that is too long is ignored, and other requests still count.
 func TestALongRequest(t *testing.T) {
 	s := serve(t)
 	p := s.process(s.path)
@@ -158,14 +158,14 @@ func TestALongRequest(t *testing.T) {
 	<-s.expired
 }
 
-// TestBehind: a timer file was not read for a while: a process is not killed that was in time.
+// TestBehind: if a timer file was not read for a while, a process that was in time is not killed.
 func TestBehind(t *testing.T) {
 	s := serve(t)
 	p, last := s.process(s.path), s.process(s.path)
 	for range 50 {
 		pid := p.Process.Pid
 		var all []string
-		for i := range 20 { // less than PIPE_BUF, so that all of it is there at once
+		for i := range 20 { // less than PIPE_BUF, so that the whole text arrives at once
 			scope := fmt.Sprint(i)
 			all = append(all, timer(pid, scope, 0, syscall.SIGKILL), released(pid, scope))
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// BenchmarkFold has 8,192 ranks print 20 similar lines a second each, as training does. An
+// BenchmarkFold makes 8,192 ranks print 20 similar lines a second each, as training does. An
 // iteration is a line.
 func BenchmarkFold(b *testing.B) {
 	const world, kinds = 8192, 4
@@ -25,7 +25,7 @@ func BenchmarkFold(b *testing.B) {
 	before := busy(b)
 	for i := 0; b.Loop(); i++ {
 		round, n := i/world, i%world
-		rank := n * 4099 % world // they come in no order
+		rank := n * 4099 % world // the ranks come in no order
 		at := begin.Add(time.Duration(round)*50*time.Millisecond + time.Duration(n)*5*time.Microsecond)
 		groups += len(f.Add(Line{rank, Stdout, texts[round%64*world+rank], at}))
 	}
@@ -45,7 +45,7 @@ func benchLine(rnd *rand.Rand, kind, step, rank int) []byte {
 	return fmt.Appendf(nil, "\x1b[32mINFO\x1b[0m step %d took %dms, %.1f tokens/s on cuda:%d", step, 400+rnd.IntN(50), 1e4+1e3*rnd.Float64(), rank%8)
 }
 
-// BenchmarkAlone has one rank of many print unique lines.
+// BenchmarkAlone makes one rank of many print unique lines.
 func BenchmarkAlone(b *testing.B) {
 	b.ReportAllocs()
 	f := New(0, World(8192))

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// maxFew is how many ranks a set lists before it becomes a bitmap, which is larger.
+// maxFew is the number of ranks that a set lists before it becomes a bitmap, which is larger.
 const maxFew = 8
 
 // set is a growing set of ranks from 0 to MaxRank. A small set is a list, so that a line of one
@@ -76,8 +76,8 @@ func (s *set) ranks() (r Ranks) {
 	return r
 }
 
-// next is the first rank at or after from that is in the bitmap, or if in is false, not in it; -1
-// if there is none.
+// next returns the first rank at or after from that is in the bitmap, or, if in is false, the first
+// that is not in the bitmap. It returns -1 if there is no such rank.
 func (s *set) next(from int, in bool) int {
 	for word := from / 64; word < len(s.words); word++ {
 		w := s.words[word]

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// program is what each rank of a job prints, once and at each step. {..} is a value. testdata has
-// such programs.
+// program has the lines that each rank of a job prints, once and at each step. {..} is a value.
+// testdata has such programs.
 type program struct{ once, steps []string }
 
 func programs(t testing.TB) map[string]program {
@@ -39,7 +39,7 @@ func programs(t testing.TB) map[string]program {
 
 var field = regexp.MustCompile(`\{([a-z]+)([0-9]*)(?::([0-9.]+)(?:-([0-9.]+))?(?::([0-9]+))?)?\}`)
 
-// fill is a line as a rank of a job of a size prints it at a step.
+// fill returns a line as a rank prints it at a step, in a job of the given size.
 func fill(rnd *rand.Rand, text string, rank, world, step int) string {
 	return field.ReplaceAllStringFunc(text, func(of string) string {
 		p := field.FindStringSubmatch(of)
@@ -95,11 +95,11 @@ func fill(rnd *rand.Rand, text string, rank, world, step int) string {
 	})
 }
 
-// plant is an anomaly: a rank that prints something else at a step.
+// plant is an anomaly: a rank prints something else at a step.
 type plant struct {
 	kind       string
 	step, rank int
-	// line is which of the step's, and shows what must be seen of it.
+	// line is the index of the line within the step, and shows is the text of it that must be seen.
 	line  int
 	shows []string
 }
@@ -108,7 +108,7 @@ var kinds = []string{"nan", "shape", "warning", "outlier", "missing", "traceback
 
 var float = regexp.MustCompile(`\{[fe]:([0-9.]+)-[0-9.]+(:[0-9]+)?\}`)
 
-// change is what the rank prints instead of a step's lines.
+// change returns the lines that the rank prints instead of a step's lines.
 func (p *plant) change(rnd *rand.Rand, lines []string) []string {
 	lines = slices.Clone(lines)
 	for p.line = rnd.IntN(len(lines)); (p.kind == "nan" || p.kind == "outlier") && !float.MatchString(lines[p.line]); {
@@ -146,7 +146,7 @@ func (p *plant) change(rnd *rand.Rand, lines []string) []string {
 
 const between = 400 * time.Millisecond
 
-// run is the lines of a job in order of time, with an anomaly at each step except the first.
+// run returns the lines of a job in order of time, with an anomaly at each step except the first.
 func (p program) run(rnd *rand.Rand, world, steps int) (lines []Line, plants []plant) {
 	say := func(rank, step int, at time.Time, texts []string) {
 		for i, text := range texts {
@@ -200,7 +200,7 @@ func (p plant) seen(groups []Group, world int, steps []string) bool {
 	return false
 }
 
-// longest is the longest words of a line without values.
+// longest returns the longest words of a line without values.
 func longest(text string) (words string) {
 	for _, part := range regexp.MustCompile(`\{[^}]*\}|[0-9]+|\x1b\[[0-9]*m| +`).Split(text, -1) {
 		if len(part) > len(words) {
@@ -253,7 +253,7 @@ func TestAnomalies(t *testing.T) {
 	}
 }
 
-// at is the groups of a step.
+// at returns the groups of a step.
 func (o *oracle) at(step int) (groups []Group) {
 	from := begin.Add(time.Duration(step) * between)
 	for _, g := range o.groups {
@@ -272,8 +272,9 @@ func join(groups []Group) string {
 	return text.String()
 }
 
-// shown is what Ray's rule shows: the first line of a kind at once, and the last line that other
-// ranks print within five seconds. A kind is the words without digits.
+// shown returns the lines that Ray's rule shows: the first line of a kind at once, and the last
+// line that other ranks print within five seconds. Lines are of the same kind if their words
+// without digits are equal.
 type shown []Line
 
 func deduplicated(lines []Line) (out shown) {

@@ -38,7 +38,7 @@ func (f *Folder) give(g Group) {
 
 func (f *Folder) time(since time.Duration) time.Time { return f.base.Add(since) }
 
-// parts returns the parts of the shape, with the ranges of the values in some lines.
+// parts returns the parts of the shape, with the ranges of the values in the given lines.
 func parts(n *openGroup, lines []int32) []Part {
 	parts := slices.Clone(n.shape.parts)
 	slot := 0
@@ -51,8 +51,8 @@ func parts(n *openGroup, lines []int32) []Part {
 	return parts
 }
 
-// extremes returns the least and the greatest text of a value. Texts with equal amounts compare as
-// texts.
+// extremes returns the texts with the least and the greatest amount of a value. Texts with equal
+// amounts compare as texts.
 func extremes(n *openGroup, lines []int32, slot int) (string, string) {
 	kind := n.shape.slots[slot].kind
 	row := n.entries[lines[0]].row

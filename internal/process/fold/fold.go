@@ -1,5 +1,5 @@
 // Package fold merges lines that many ranks print nearly alike into one line with a set of ranks
-// and ranges of values. Lines that differ in an unusual way stay apart.
+// and ranges of values. Lines that differ in an unusual way stay separate.
 //
 //	[r0-511 -r37] step 120 loss=0.41..0.43
 //	[r37] step 120 loss=nan
@@ -9,13 +9,13 @@
 // Every rank of a group printed such a line, with values in the group's ranges.
 //
 // A group is due when all expected ranks have printed it, and at the latest a window after its
-// first line. Later ranks form another group. Lines fold if their words and integers are equal:
-// those of step 120 form one group, those of step 121 another. An integer that differs on nearly
-// every rank, such as a pid, becomes a range once the folder has noticed that. Decimals become
-// ranges, except outliers. Lines without words fold only if they are equal.
+// first line. Later ranks form another group. Lines fold if their words and integers are equal: the
+// lines of step 120 form one group, and the lines of step 121 another. An integer that differs on
+// nearly every rank, such as a pid, becomes a range once the folder has noticed that. Decimals
+// become ranges, except outliers. Lines without words fold only if they are equal.
 //
 // The lines of a rank keep their order within a block, which is a line and the indented lines after
-// it. Other lines may be reordered to fold with those of other ranks, because a rank's threads race
+// it. Other lines may be reordered to fold with lines of other ranks, because a rank's threads race
 // with each other.
 //
 // Colours are ignored. Memory is bounded: if too much is open, the oldest groups are returned
@@ -53,7 +53,7 @@ type Line struct {
 	Stream Stream
 	// Text is not kept after the call.
 	Text []byte
-	// At is when the line was read. A time before the latest At counts as the latest.
+	// At is when the line was read. A time before the latest At counts as the latest At.
 	At time.Time
 }
 
@@ -120,7 +120,7 @@ func (f *Folder) Tick(now time.Time) []Group {
 	return f.take()
 }
 
-// Due is when Tick will have a group to return; false if no group is open.
+// Due returns the time at which Tick will have a group to return; false if no group is open.
 func (f *Folder) Due() (time.Time, bool) {
 	var first *openGroup
 	for _, l := range f.used {

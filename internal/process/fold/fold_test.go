@@ -180,7 +180,7 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// TestWho names the ranks, but with too many ranges it says all that run.
+// TestWho: Who names the ranks, or says "all that run" if there are too many ranges.
 func TestWho(t *testing.T) {
 	var odd []int
 	for rank := 1; rank < 100; rank += 2 {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Kind is what a part of a line is.
+// Kind is the kind of a part of a line.
 type Kind byte
 
 const (
@@ -27,7 +27,8 @@ type Part struct {
 	Kind Kind
 	// Text is words, or empty for a value.
 	Text string
-	// Low and High are the extremes of a value as they were printed; equal if all lines agree.
+	// Low and High are the extremes of a value as they were printed. They are equal if all lines
+	// agree.
 	Low, High string
 }
 
@@ -85,7 +86,7 @@ type Group struct {
 	All bool
 	// Parts are the text without colours.
 	Parts []Part
-	// Cut is the number of bytes after the text, which are the same in all lines.
+	// Cut is the number of bytes after the text. These bytes are the same in all lines.
 	Cut int
 	// Lines is the number of lines. It exceeds the number of ranks if ranks repeated themselves
 	// many times.

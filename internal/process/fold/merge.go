@@ -10,7 +10,8 @@ import (
 const (
 	// judgeEvery bounds how often a shape is searched for values that vary by rank.
 	judgeEvery = 50 * time.Millisecond
-	// minRanks and minValues are how many ranks and different values are enough to tell.
+	// minRanks and minValues are the numbers of ranks and of different values that are enough for a
+	// decision.
 	minRanks  = 4
 	minValues = 4
 )
@@ -135,9 +136,9 @@ func areLocalRanks(numbers []numbering) bool {
 	return all(numbers, func(of numbering) bool { return of.n == of.rank%size })
 }
 
-// areNodeRanks reports whether the numbers, sorted by rank, count the nodes. It takes at least
-// three nodes: two numbers might be steps, with half of the ranks at each. The last ranks of a node
-// may be missing.
+// areNodeRanks reports whether the numbers, sorted by rank, count the nodes. At least three nodes
+// are necessary: two numbers might be steps, with half of the ranks at each step. The last ranks of
+// a node may be missing.
 func areNodeRanks(numbers []numbering) bool {
 	first := numbers[0]
 	next := slices.IndexFunc(numbers, func(of numbering) bool { return of.n != first.n })

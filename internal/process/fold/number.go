@@ -34,8 +34,8 @@ func (s *scanner) number(at int) int {
 	return s.value(kind, 0, begin, end)
 }
 
-// hexKind tells a memory address, which differs by nature, from a number that was written in
-// hexadecimal on purpose.
+// hexKind distinguishes a memory address, which differs by nature, from a number that was written
+// in hexadecimal on purpose.
 func (s *scanner) hexKind(digits int) Kind {
 	if digits >= 6 {
 		return Address
@@ -108,8 +108,8 @@ func (s *scanner) exponent(at int) int {
 	return at
 }
 
-// unit returns what the suffix of a number measures, 0 without a suffix, and where the suffix ends.
-// A duration may have several parts: 1h2m3s.
+// unit returns the quantity that the suffix of a number measures, or 0 without a suffix, and where
+// the suffix ends. A duration may have several parts: 1h2m3s.
 func (s *scanner) unit(at int) (byte, int) {
 	for first := byte(0); ; {
 		end := at
@@ -136,8 +136,8 @@ func (s *scanner) unit(at int) (byte, int) {
 	}
 }
 
-// measure returns what a suffix measures, 't'ime in seconds, 'b'ytes or a 'n'umber, and how much
-// one unit is.
+// measure returns the quantity that a suffix measures ('t' for time in seconds, 'b' for bytes or
+// 'n' for a number), and how much one unit is.
 func measure(suffix []byte) (unit byte, one float64) {
 	switch string(suffix) {
 	case "ns":
@@ -215,7 +215,8 @@ func (s *scanner) moment(at int) int {
 // two reports whether exactly two digits stand at a place.
 func (s *scanner) two(at int) bool { return s.class(at) == digit && s.digits(at) == at+2 }
 
-// clock is the end of hours, minutes and seconds with a fraction and a zone; 0 if there are none.
+// clock returns the end of hours, minutes and seconds with a fraction and a zone; 0 if there is no
+// such time.
 func (s *scanner) clock(at, hours int) int {
 	if hours <= at || hours > at+2 || !s.is(hours, ':') || !s.two(hours+1) || !s.is(hours+3, ':') || !s.two(hours+4) {
 		return 0
@@ -337,7 +338,7 @@ func small(text []byte) (float64, bool) {
 	return value, true
 }
 
-// parse is the value of a decimal; the largest float64 if it is too large.
+// parse returns the value of a decimal, or the largest float64 if the value is too large.
 func parse(text []byte) float64 {
 	if n, ok := small(text); ok {
 		return n

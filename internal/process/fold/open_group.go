@@ -20,7 +20,7 @@ type openGroup struct {
 	generation uint64
 	first      time.Duration
 	ranks      set
-	// have is the number of expected ranks that joined.
+	// have is the number of expected ranks that have joined.
 	have int
 	// bound says that the group has a line of a block whose previous line has order least or lower.
 	// So the group must stay behind least.

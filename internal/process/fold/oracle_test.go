@@ -145,7 +145,7 @@ func matches(parts []Part, text string) bool {
 	return false
 }
 
-// within says that a value lies between the extremes of a part.
+// within reports whether a value lies between the extremes of a part.
 func within(p Part, text string) bool {
 	if p.Kind != Bar {
 		text = strings.TrimLeft(text, " ")
@@ -189,7 +189,7 @@ func number(text string) (float64, bool) {
 		n, err := strconv.ParseFloat(digits, 64)
 		return n * scale, err == nil
 	}
-	return 0, strings.ContainsAny(text, "dmins") // a duration that package time does not know: its order is not held
+	return 0, strings.ContainsAny(text, "dmins") // package time does not know it: its order is not checked
 }
 
 func TestTheOracle(t *testing.T) {

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// vocabulary is lines in which ranks meet, by their rank and a number.
+// vocabulary has formats of lines with a rank and a number. Lines of different ranks may be equal.
 var vocabulary = []string{
 	"step %[2]d loss=0.4%[2]d", "rank %[1]d of 8", "pid 77%[1]d%[2]d", "step %[2]d loss=nan", "Traceback (most recent call last):", "  File \"a.py\", line %[2]d",
 	"    x = y", "ValueError: %[2]d", "", "plain", "%[2]d %[1]d", "\x1b[31mred %[2]d\x1b[0m", "took %[2]d%[1]dms", "took 1m%[2]ds", "at 12:00:0%[2]d,%[1]d", "\xff\x00\x80",
@@ -30,7 +30,7 @@ var vocabulary = []string{
 	"\tindent %[1]d.%[2]d.3.4", "x\r%[2]d%%|#|\r", "-1 +%[2]d 1e-0%[2]d", "spread    %[1]d", "a b c", "0x1f0x2", "1.2.%[1]d..4", "size %[2]d.%[1]dGiB", "(%[2]d.)",
 }
 
-// drawn is random lines of a few ranks in order of time.
+// drawn returns random lines of a few ranks in order of time.
 func drawn(t *rapid.T) []Line {
 	var lines []Line
 	now := 0
@@ -56,8 +56,8 @@ func drawn(t *rapid.T) []Line {
 // only has a format use both of its arguments.
 func only(format string) string { return format + "%[1]*.0[2]s" }
 
-// TestWorlds checks for random lines that none is lost or shown wrongly, that blocks keep their
-// order, and that each is returned in time.
+// TestWorlds checks for random lines that no line is lost or shown wrongly, that blocks keep their
+// order, and that each line is returned in time.
 func TestWorlds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lines := drawn(t)
@@ -116,8 +116,8 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// TestBestFold checks that ranks that print the same program in order and within the window give
-// one group per line: no fold can be smaller.
+// TestBestFold checks that there is one group per line if ranks print the same program in order and
+// within the window: no fold can be smaller.
 func TestBestFold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		world := rapid.IntRange(1, 40).Draw(t, "world")
@@ -148,7 +148,7 @@ func TestBestFold(t *testing.T) {
 }
 
 // TestBounds checks that endless new lines, very long lines and one repeated line need bounded
-// memory, and that all are returned.
+// memory, and that all lines are returned.
 func TestBounds(t *testing.T) {
 	for name, text := range map[string]func(i int) string{
 		"new words": func(i int) string {
@@ -176,8 +176,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestManyRanks has 100,000 ranks print lines that differ by nature for the first time: more lines
-// than may be open.
+// TestManyRanks makes 100,000 ranks print, for the first time, lines that differ by nature: more
+// lines than may be open.
 func TestManyRanks(t *testing.T) {
 	const world = 100_000
 	f := New(0, World(world))
@@ -217,7 +217,7 @@ func FuzzFolder(f *testing.F) {
 	})
 }
 
-// FuzzScan checks that a shape with its values is the line.
+// FuzzScan checks that a shape with its values gives the line again.
 func FuzzScan(f *testing.F) {
 	for _, text := range vocabulary {
 		f.Add([]byte(text))

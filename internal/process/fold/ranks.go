@@ -9,7 +9,7 @@ import (
 // MaxRank is the highest rank whose lines fold. Each line of a higher rank is a group of its own.
 const MaxRank = 1<<20 - 1
 
-// Range is the ranks from First to Last, both included.
+// Range has the ranks from First to Last, both included.
 type Range struct{ First, Last int }
 
 // Ranks is a set of ranks: sorted ranges that neither touch nor overlap.
@@ -23,7 +23,7 @@ func World(size int) Ranks {
 	return Ranks{{0, size - 1}}
 }
 
-// Of is the set of these ranks, in any order.
+// Of returns the set of the given ranks, which may come in any order.
 func Of(ranks ...int) Ranks {
 	sorted := slices.Clone(ranks)
 	slices.Sort(sorted)
@@ -34,7 +34,7 @@ func Of(ranks ...int) Ranks {
 	return r
 }
 
-// With adds a rank that is not below the others.
+// With adds a rank that is at least as high as the others.
 func (r Ranks) With(rank int) Ranks {
 	if last := len(r) - 1; last >= 0 && rank <= r[last].Last+1 {
 		r[last].Last = max(rank, r[last].Last)
@@ -65,7 +65,7 @@ func (r Ranks) All() iter.Seq[int] {
 	}
 }
 
-// Gaps is the ranks between the first and the last that are not in the set.
+// Gaps returns the ranks between the first and the last rank that are not in the set.
 func (r Ranks) Gaps() (missing Ranks) {
 	for i := 1; i < len(r); i++ {
 		missing = append(missing, Range{r[i-1].Last + 1, r[i].First - 1})
@@ -73,7 +73,7 @@ func (r Ranks) Gaps() (missing Ranks) {
 	return missing
 }
 
-// maxRanges is how many ranges a text names.
+// maxRanges is the number of ranges that a text names.
 const maxRanges = 8
 
 // String names the set in at most a line: r37, r0-3,8, or r0-511 -r37 unless that is longer. It

@@ -32,11 +32,11 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// TestSet holds a set against a map.
+// TestSet compares a set with a map.
 func TestSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s set
-		for range 2 { // what was in it before does not matter
+		for range 2 { // the contents before the reset do not matter
 			s.reset()
 			in := map[int]bool{}
 			for _, r := range rapid.SliceOf(rapid.OneOf(rapid.IntRange(0, 20), rapid.IntRange(0, 200), rapid.IntRange(0, MaxRank))).Draw(t, "ranks") {

@@ -6,10 +6,11 @@ import (
 )
 
 const (
-	// maxHead is how much of a line is scanned, in bytes. The rest must be the same in all lines of
-	// a group.
+	// maxHead is the number of bytes of a line that are scanned. The rest must be the same in all
+	// lines of a group.
 	maxHead = 2 << 10
-	// maxSlots is how many values of a line are told from its words; a mask of them is a uint64.
+	// maxSlots is the number of values of a line that are distinguished from its words; a mask of
+	// values is a uint64.
 	maxSlots = 64
 	// mark begins a value in a shape. It does not occur in UTF-8. Where the line itself has this
 	// byte, a zero follows.
@@ -36,12 +37,12 @@ type scanner struct {
 	// rest is the number of bytes of the line after its head.
 	rest  int
 	plain []byte
-	// done is how much of text is in shape.
+	// done is the length of the part of text that is in shape.
 	done int
 	seed maphash.Seed
 }
 
-// line scans a line, or the last text of one that overwrites itself with carriage returns.
+// line scans a line, or only its last text if the line overwrites itself with carriage returns.
 func (s *scanner) line(raw []byte) {
 	for len(raw) > 0 && (raw[len(raw)-1] == '\n' || raw[len(raw)-1] == '\r') {
 		raw = raw[:len(raw)-1]
@@ -85,7 +86,8 @@ var classes = func() (c [256]byte) {
 	return c
 }()
 
-// class is the class of the byte at a place of the text; other outside of the text.
+// class returns the class of the byte at a place of the text, and the class other outside of the
+// text.
 func (s *scanner) class(at int) byte {
 	if uint(at) >= uint(len(s.text)) {
 		return other
@@ -146,7 +148,7 @@ func (s *scanner) value(kind Kind, unit byte, begin, end int) int {
 	return end
 }
 
-// bar is the end of the filling of a progress bar that begins here.
+// bar returns the end of the filling of a progress bar that begins here.
 func (s *scanner) bar(from int) int {
 	const longest = 400
 	for i := from; i < min(len(s.text), from+longest); i++ {
@@ -243,8 +245,8 @@ func appendPlain(b, line []byte) []byte {
 	}
 }
 
-// escape is the length of the escape sequence that b begins with. An unfinished one is the escape
-// character alone.
+// escape returns the length of the escape sequence at the start of b. For an unfinished sequence it
+// returns 1, the length of the escape character.
 func escape(b []byte) int {
 	const longest = 128
 	if len(b) > 1 && bytes.IndexByte([]byte("]PX^_"), b[1]) >= 0 {
@@ -264,7 +266,8 @@ func escape(b []byte) int {
 	return 1
 }
 
-// controlString is escape for a sequence with a text until BEL or ST, such as a window title.
+// controlString does what escape does, for a sequence whose text ends with BEL or ST, such as a
+// window title.
 func controlString(b []byte) int {
 	const longest = 1000
 	for i, c := range b[2:min(len(b), longest+3)] {

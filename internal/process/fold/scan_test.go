@@ -40,7 +40,7 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// TestAmounts checks that values are in the order of what they are.
+// TestAmounts checks that the amounts of values have the right order.
 func TestAmounts(t *testing.T) {
 	for _, c := range []struct {
 		kind Kind

@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// maxShapes is how many shapes a stream remembers.
+// maxShapes is the number of shapes that a stream remembers.
 const maxShapes = 4 << 10
 
-// shape is the words of lines and the kinds of their values, and what was learned about them.
+// shape has the words of lines, the kinds of their values, and the facts learned about these
+// values.
 type shape struct {
 	key   string
 	slots []slot
@@ -18,14 +19,14 @@ type shape struct {
 	// keyed are the values that must be equal in lines that fold, except for varying ones, which
 	// differ by rank. doubtful are varying values that seem not to differ any more.
 	keyed, varying, doubtful uint64
-	// bare shapes have no words, so values in the same place need not mean the same.
+	// bare shapes have no words, so values in the same place may have different meanings.
 	bare bool
 	// open has the first open group of each key, and groups counts the open groups. recent is the
 	// group that was found last.
 	open   map[string]*openGroup
 	groups int
 	recent *openGroup
-	// judgedAt is when varying was last determined.
+	// judgedAt is the time at which varying was last determined.
 	judgedAt time.Duration
 }
 

@@ -13,14 +13,14 @@ type splitter struct {
 	// class of each line: 0 is usual, and each other class becomes a group of its own.
 	class   []uint32
 	classes map[classKey]uint32
-	// order is the lines sorted by class; ends has the end of each class in it.
+	// order has the lines sorted by class; ends has the end of each class in order.
 	order []int32
 	ends  []int
 	ranks set
 	lines []uint64
 }
 
-// classKey is what makes a class: an unusual value of lines in another class.
+// classKey identifies a class: by another class and an unusual value of lines in that class.
 type classKey struct {
 	class uint32
 	slot  int
@@ -205,7 +205,7 @@ func (s *splitter) sort() {
 	slices.Sort(s.sorted)
 }
 
-// mode is the most frequent of sorted amounts, its count, and the number of different ones.
+// mode returns the most frequent of sorted amounts, its count, and the number of different amounts.
 func mode(sorted []float64) (usual float64, count, kinds int) {
 	for i := 0; i < len(sorted); kinds++ {
 		end := i + 1
@@ -241,16 +241,16 @@ func (s *splitter) splitOutliers(slot, part int) {
 const (
 	// negligible is the part of an amount within which nothing is an outlier.
 	negligible = 0.02
-	// maxOdd is how many unusual values of a group are told apart.
+	// maxOdd is the number of unusual values of a group that are distinguished.
 	maxOdd = 16
-	// minForQuartiles is how many lines give meaningful quartiles.
+	// minForQuartiles is the number of lines that give meaningful quartiles.
 	minForQuartiles = 8
 )
 
 // fences are the limits beyond which sorted amounts are outliers. They lie beyond the middle
 // amounts by five interquartile distances, at least a small part of the amount. Among few lines, at
-// most one on each side is an outlier: it must be further from the others than five times their
-// spread, and than half its amount.
+// most one on each side is an outlier: its distance from the others must be more than five times
+// their spread, and more than half its amount.
 func fences(sorted []float64, part int) (low, high float64) {
 	last := len(sorted) - 1
 	if last+1 < minForQuartiles {

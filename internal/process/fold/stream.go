@@ -6,12 +6,13 @@ import (
 )
 
 const (
-	// maxRepeats is how often a rank may repeat a line before repetitions are only counted.
+	// maxRepeats is how often a rank may repeat a line before further repetitions are no more than
+	// counted.
 	maxRepeats = 16
 	// orderGap leaves room in the order for groups that are placed between two others.
 	orderGap = 1 << 20
-	// A line that comes within afterWithin of its rank's previous line is placed behind that one,
-	// and a later line at the end.
+	// A line that comes within afterWithin of its rank's previous line is placed behind that line.
+	// A line that comes later is placed at the end.
 	afterWithin = 20 * time.Millisecond
 	// Lines of a block that start within blockWithin of its first line are closed with it.
 	blockWithin = 50 * time.Millisecond
@@ -33,7 +34,7 @@ type streamFolder struct {
 	merger    merger
 }
 
-// lastLine is where the last line of a rank went: the group, unless its memory was reused since,
+// lastLine is the place of the last line of a rank: the group, unless its memory was reused since,
 // and the group's order. openBlock says that the next line is in the same block.
 type lastLine struct {
 	openGroup  *openGroup
@@ -126,7 +127,7 @@ func (l *streamFolder) repeat(first, last *openGroup, bound bool) *openGroup {
 	return nil
 }
 
-// open places a new group: behind the rank's last line if that is in the same block or recent,
+// open places a new group: behind the rank's last line if that line is in the same block or recent,
 // otherwise at the end.
 func (l *streamFolder) open(t *shape, last lastLine, bound bool) *openGroup {
 	n := l.fold.newGroup()
@@ -154,7 +155,7 @@ func (l *streamFolder) open(t *shape, last lastLine, bound bool) *openGroup {
 	return n
 }
 
-// index adds a group to the end of those with its key.
+// index adds a group to the end of the groups with its key.
 func (t *shape) index(n *openGroup) {
 	first := t.open[n.key]
 	if first == nil {
@@ -186,7 +187,7 @@ func (l *streamFolder) place(n, before *openGroup) {
 	l.back = n
 }
 
-// entry is the latest line.
+// entry returns the latest line.
 func (f *Folder) entry(rank int) entry { return entry{rank: int32(rank), line: f.lines, at: f.now} }
 
 func (l *streamFolder) join(n *openGroup, rank int) {
@@ -294,8 +295,9 @@ func (t *shape) unindex(n *openGroup) {
 	}
 }
 
-// shrink makes room. It merges groups that differ only in values that differ on every rank. It then
-// returns the oldest groups until a quarter of the room is free, so that calls of shrink are rare.
+// shrink makes room. It merges groups if nothing differs except values that are different on every
+// rank. It then returns the oldest groups until a quarter of the room is free, so that calls of
+// shrink are rare.
 func (l *streamFolder) shrink() {
 	if l.groups <= maxOpen && l.fold.bytes <= maxBytes {
 		return

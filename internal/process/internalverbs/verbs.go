@@ -1,4 +1,5 @@
-// Package internalverbs names the verbs that only golaunch itself calls and its help does not show.
+// Package internalverbs names the verbs that only golaunch itself calls. The help of golaunch does
+// not show these verbs.
 //
 // On another machine, or as a rank of a check, a job runs the golaunch command with such a verb,
 // never the program that runs the job. That program would have to recognize an argument, which any

@@ -16,9 +16,9 @@ import (
 	"github.com/golaunch/golaunch/internal/process/console"
 )
 
-// BenchmarkRanks measures what eight ranks that write 100-byte lines as fast as they can cost this
-// process: into files in memory, and prefixed into a console whose reader throws it away. MB/cpu-s
-// is megabytes of ranks' output for one second of CPU.
+// BenchmarkRanks measures the cost for this process of eight ranks that write 100-byte lines as
+// fast as they can. The output goes into files in memory, and with prefixes into a console whose
+// reader throws it away. MB/cpu-s is the number of megabytes of output for one second of CPU time.
 func BenchmarkRanks(b *testing.B) {
 	for _, console := range []string{"cat", "null", "none"} {
 		b.Run("console="+console, func(b *testing.B) { benchmarkRanks(b, console) })
@@ -96,7 +96,7 @@ func benchmarkConsole(b *testing.B, kind string) (*console.Console, func()) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		w.Fd() // in blocking mode, as a shell's pipe is
+		w.Fd() // puts w in blocking mode, as a shell's pipe is
 		cat := exec.Command("cat")
 		cat.Stdin, cat.Stdout = r, null
 		if err := cat.Start(); err != nil {

@@ -54,7 +54,7 @@ func isJobID(s string) bool {
 type Access struct{ Base, Job *safefile.Rights }
 
 // OpenDir makes the log directory of a job, mode 0700, and base if missing. It accepts an existing
-// directory that is no symbolic link and, by the rules of package safefile, belongs to its user
+// directory if that is no symbolic link and, by the rules of package safefile, belongs to its user
 // alone. No name inside can lead out of it.
 func (a Access) OpenDir(base, job string) (*Dir, error) {
 	d, err := a.newDir(base, job, (*Dir).create)

@@ -48,7 +48,8 @@ func TestOpenDirRefusesLinks(t *testing.T) {
 	}
 }
 
-// TestAnotherUsersFiles: root does not write to what another user has put where the logs go.
+// TestAnotherUsersFiles: root does not write to a file that another user has put in the place of a
+// log.
 func TestAnotherUsersFiles(t *testing.T) {
 	if os.Geteuid() != 0 {
 		suite.Missing(t, "only root can make another user's files")
@@ -79,7 +80,7 @@ func TestAnotherUsersFiles(t *testing.T) {
 	}
 }
 
-// Other users read nothing, whatever the umask.
+// Other users can read nothing, with any umask.
 func TestModes(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	base := filepath.Join(t.TempDir(), "new", "base")
@@ -105,8 +106,8 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// A file name that leads out of the directory, or is not a file, is an error that the rank does not
-// feel.
+// A file name that leads out of the directory, or is not a file, is an error that does not affect
+// the rank.
 func TestPlantedFiles(t *testing.T) {
 	victim := filepath.Join(t.TempDir(), "victim")
 	if err := os.WriteFile(victim, []byte("kept"), 0o600); err != nil {
@@ -184,7 +185,7 @@ func TestSameJobAfterAMount(t *testing.T) {
 	}
 }
 
-// smallDisk mounts a file system of 1 MiB. It must be able to, in CI; elsewhere that takes root.
+// smallDisk mounts a file system of 1 MiB. In CI, the mount must succeed; elsewhere it needs root.
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -228,7 +229,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A disk that has room again is written to after a second, and the file says what is missing.
+// A disk that has room again is written to after a second, and the file says how much is missing.
 func TestDiskHasRoomAgain(t *testing.T) {
 	dir := smallDisk(t)
 	ballast, path := filepath.Join(dir, "ballast"), filepath.Join(dir, "log")

@@ -10,7 +10,7 @@ import (
 // one atomic load. A follower joins before it looks at the files, and a file is written before the
 // hub is told, so no write is missed.
 type hub struct {
-	followers atomic.Pointer[[]*follower] // nil when there is none; what it points to never changes
+	followers atomic.Pointer[[]*follower] // nil when there is none; the list never changes
 	over      atomic.Bool
 	mu        sync.Mutex // held to change either
 }
@@ -65,7 +65,7 @@ type follower struct {
 	wake   chan struct{} // holds one
 
 	mu    sync.Mutex
-	dirty []File // by the first write of each
+	dirty []File // in order of the first write of each file
 	known map[File]struct{}
 }
 

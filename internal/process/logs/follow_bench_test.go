@@ -26,8 +26,8 @@ func BenchmarkWrote(b *testing.B) {
 	}
 }
 
-// BenchmarkFollow measures what it takes to write pieces of eight ranks' logs in turn and to read
-// each back as soon as it is written: the longest pieces that a pump reads, and single lines.
+// BenchmarkFollow measures the cost of writing pieces of eight ranks' logs in turn and reading each
+// piece back as soon as it is written: the longest pieces that a pump reads, and single lines.
 func BenchmarkFollow(b *testing.B) {
 	for _, size := range []int{100, console.MaxRead} {
 		b.Run(fmt.Sprint("piece=", size), func(b *testing.B) { benchmarkFollow(b, size) })
@@ -61,7 +61,7 @@ func benchmarkFollow(b *testing.B, size int) {
 	}
 }
 
-// BenchmarkRead measures how fast what is there is read.
+// BenchmarkRead measures how fast existing output is read.
 func BenchmarkRead(b *testing.B) {
 	d := benchmarkDir(b)
 	const ranks, size = 8, 8 << 20
@@ -96,7 +96,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// benchmarkDir is in memory, so that no disk is measured.
+// benchmarkDir returns a directory in memory, so that no disk is measured.
 func benchmarkDir(b *testing.B) *Dir {
 	base, err := os.MkdirTemp("/dev/shm", "logs") //nolint:usetesting // memory
 	if err != nil {

@@ -31,8 +31,8 @@ func follow(t *testing.T, r *Reader) <-chan gathered {
 	return got
 }
 
-// Many ranks write on both streams in two attempts; a follower, from the start or later, of all
-// files or some, gets everything in order.
+// Many ranks write on both streams in two attempts. A follower of all files or of some, which
+// begins at the start or later, gets everything in order.
 func TestFollowWhileWritten(t *testing.T) {
 	const ranks = 16
 	d := openDir(t, t.TempDir())
@@ -94,7 +94,7 @@ func TestSlowFollower(t *testing.T) {
 	compareFiles(t, got, written(t, d, files...))
 }
 
-// A rank that has written much takes turns with others.
+// A rank that has written much output takes turns with other ranks.
 func TestFollowTakesTurns(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	r := d.Follow(everything, nil)
@@ -125,8 +125,8 @@ func TestFollowSeesTheLimit(t *testing.T) {
 	compareFiles(t, g.files, written(t, d, f))
 }
 
-// Files that shrink or vanish while they are followed end, and are named at the end; the others go
-// on.
+// A follower stops reading files that shrink or vanish, and names them at the end; it still reads
+// the other files.
 func TestFollowedFilesVanish(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	r := d.Follow(everything, nil)

@@ -13,8 +13,8 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// heartbeatsBase is in memory, so that a rank's heartbeat waits for no disk, and a full disk does
-// not end the rank.
+// heartbeatsBase is a directory in memory, so that a rank's heartbeat waits for no disk, and a full
+// disk does not end the rank.
 var heartbeatsBase = "/dev/shm"
 
 // openHeartbeats opens the directory for the heartbeats of a user's ranks on this machine. It

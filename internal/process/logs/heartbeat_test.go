@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestHeartbeatsAreInMemory: each of two jobs has its own, outside of the logs, and it is removed
-// with its rank.
+// TestHeartbeatsAreInMemory: each of two jobs has its own heartbeat, outside of the logs, which is
+// removed with its rank.
 func TestHeartbeatsAreInMemory(t *testing.T) {
 	heartbeatsBase = t.TempDir()
 	t.Cleanup(func() { heartbeatsBase = "/dev/shm" })
@@ -44,7 +44,7 @@ func TestHeartbeatsAreInMemory(t *testing.T) {
 	}
 }
 
-// TestHeartbeatsAmongLogs is for a user without a directory in memory.
+// TestHeartbeatsAmongLogs: a user without a directory in memory has heartbeats among the logs.
 func TestHeartbeatsAmongLogs(t *testing.T) {
 	t.Cleanup(func() { heartbeatsBase = "/dev/shm" })
 	for what, prepare := range map[string]func(dir string) error{

@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// maxNames is how many names of a directory are held in memory at once.
+// maxNames is the number of names of a directory that are held in memory at once.
 const maxNames = 256
 
 // attempts lists the attempts that have a directory, in ascending order.

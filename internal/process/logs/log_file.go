@@ -71,7 +71,7 @@ func (l *logFile) keepMatching(texts []string) func(prefix string, lines []byte)
 	}
 }
 
-// clip cuts b at the limit and adds a line that says so.
+// clip cuts b at the limit and adds a line that reports the limit.
 func (l *logFile) clip(b []byte) []byte {
 	room := l.limit - l.kept
 	if int64(len(b)) <= room {

@@ -22,7 +22,7 @@ type Chunk struct {
 type Filter struct {
 	// Attempt counts from 0, or is AllAttempts.
 	Attempt int
-	// Ranks chooses ranks; nil chooses all. Several goroutines call it, also those that carry
+	// Ranks chooses ranks; nil chooses all. Several goroutines call it, also goroutines that carry
 	// output, so it must neither wait nor change anything.
 	Ranks func(rank int) bool
 }

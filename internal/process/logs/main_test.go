@@ -58,7 +58,7 @@ func newRank(t *testing.T, d *Dir, opts RankOptions) *Rank {
 	return r
 }
 
-// start runs a shell script as the rank, and kills it at the end of the test if it is still there.
+// start runs a shell script as the rank, and kills it at the end of the test if it still runs.
 func start(t *testing.T, r *Rank, script string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(pipetest.Soon(t), "sh", append([]string{"-c", script, "sh"}, args...)...)

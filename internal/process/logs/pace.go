@@ -12,7 +12,7 @@ const (
 	// readBarEvery is how often a progress bar is read. People cannot see more updates.
 	readBarEvery = 100 * time.Millisecond
 	// checksPerRead is how often, between two reads, the pump checks whether the pipe fills up: a
-	// full pipe would hold the rank up.
+	// full pipe would delay the rank.
 	checksPerRead = 4
 	// busyWithin is how soon after the last read a spliced stream must have more output for pacing
 	// to begin.
@@ -21,8 +21,9 @@ const (
 
 // pacing is what a pump knows about the speed of its stream.
 type pacing struct {
-	size int // of the pipe
-	// overwrites says that the last read ended in a line that overwrites itself, and emptied the pipe.
+	size int // the size of the pipe
+	// overwrites says that the output of the last read ends in a line that overwrites itself, and
+	// that this read emptied the pipe.
 	overwrites bool
 	// moved is when an exact pump last read or waited. filled is when the pump last found the pipe
 	// full.

@@ -37,7 +37,7 @@ func TestBarsAreReadNowAndThen(t *testing.T) {
 			}
 			reads++
 		}
-		// An exact pump paces from the second on.
+		// An exact pump paces from the second update on.
 		if most := 13; reads > most {
 			t.Errorf("exact %v: %d updates were read one by one in %v, want %d at most", exact, reads, 10*readBarEvery, most)
 		}
@@ -54,19 +54,19 @@ func TestBarsAreReadNowAndThen(t *testing.T) {
 	}
 }
 
-// TestABarIsNotHeldUp: a rank that fills its pipe with progress bars does not wait for the pace.
+// TestABarIsNotHeldUp: pacing does not delay a rank that fills its pipe with progress bars.
 func TestABarIsNotHeldUp(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	rank := newRank(t, d, RankOptions{})
 	text := strings.Repeat("\r"+strings.Repeat("#", 80), 100)
 	began := time.Now()
-	const times = 4000 // 32 MB; a pipe has an eighth of one
+	const times = 4000 // 32 MB; a pipe holds an eighth of a megabyte
 	for range times {
 		if _, err := rank.Stdout.WriteString(text); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// A pump that let each pipe stand full would need 12 s.
+	// A pump that left each full pipe unread for the pause would need 12 s.
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("%d bytes took %v", times*len(text), took)
 	}

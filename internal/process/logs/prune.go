@@ -30,10 +30,10 @@ var (
 // bundleFile is a bundle of evidence, complete or not.
 var bundleFile = lazyregexp.New(`^bundle-[a-zA-Z0-9._-]+\.tar\.gz(\.part)?$`)
 
-// Prune removes the log directories of jobs from base, except the last keep of them by modification
-// time and those that a process has open. It removes only a directory that has logs and nothing
-// else, and that belongs to this user, or to another user in a base that only this user can write
-// to. It follows no link. It skips directories that it cannot read or remove, and names them in the
+// Prune removes the log directories of jobs from base, except the keep directories that were
+// modified last and those that a process has open. A directory must have logs and nothing else. It
+// must belong to this user, or to another user in a base that no one except this user can write to.
+// It follows no link. It skips directories that it cannot read or remove, and names them in the
 // error.
 func Prune(base string, keep int) error {
 	root, err := safefile.OpenRoot(base, nil)
@@ -58,8 +58,8 @@ func prune(base *safefile.Root, keep int) error {
 	return err
 }
 
-// removeUnused removes a directory that no process has open, as far as the file system can tell,
-// with the rights of its owner.
+// removeUnused removes a directory that no process has open, if the file system can tell, with the
+// rights of its owner.
 func removeUnused(base *safefile.Root, j pastJob) error {
 	d, err := base.OpenRoot(j.id, j.rights)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,7 +104,7 @@ func pastJobs(base *safefile.Root) ([]pastJob, error) {
 		}
 		job, ours, err := inspect(base, e.Name(), alone)
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // another process was faster
+		case errors.Is(err, fs.ErrNotExist): // another process has removed it
 		case err != nil:
 			errs = append(errs, err)
 		case ours:
@@ -116,7 +116,7 @@ func pastJobs(base *safefile.Root) ([]pastJob, error) {
 }
 
 // inspect reports whether this package made a directory, and when the directory was last written.
-// Another user's directory counts only in a base that is this user's alone.
+// Another user's directory counts only in a base that belongs to this user alone.
 func inspect(base *safefile.Root, id string, alone bool) (j pastJob, ours bool, err error) {
 	info, err := base.Lstat(id)
 	if err != nil || !info.IsDir() || !safefile.Is(info) && !alone {
@@ -172,8 +172,8 @@ func isAttempt(base *safefile.Root, name string) (bool, error) {
 	return ours, err
 }
 
-// keptAttempts is how many attempts of a rank keep their files: the first, which most likely shows
-// the root cause, and the newest.
+// keptAttempts is the number of attempts of a rank that keep their files: the first, which most
+// likely shows the root cause, and the newest.
 const keptAttempts = 20
 
 // pruneAttempts removes the rank's files of older attempts. Other ranks of such an attempt may
@@ -197,7 +197,8 @@ func (r *Rank) pruneAttempts() error {
 				return err
 			}
 		}
-		// The alias directory ends with the attempt's number and only links to that attempt.
+		// The alias directory ends with the attempt's number and has no files except links to that
+		// attempt's files.
 		alias, numbered := strings.CutSuffix(path.Dir(r.opts.Alias), strconv.Itoa(r.opts.Attempt))
 		if r.dir.root.Remove(past.attempt()) != nil || !numbered {
 			continue

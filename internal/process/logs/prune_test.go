@@ -13,8 +13,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// past makes files under base that were written, like the directories above them, so many hours
-// ago.
+// past makes files under base that were written, like the directories above them, the given number
+// of hours ago.
 func past(t *testing.T, base string, hours int, names ...string) {
 	t.Helper()
 	at := time.Now().Add(-time.Duration(hours) * time.Hour)
@@ -108,7 +108,8 @@ func TestPruneKeepsTheNewest(t *testing.T) {
 	}
 }
 
-// TestPruneLeavesOthersThings: Prune removes only what is entirely golaunch's, and follows no link.
+// TestPruneLeavesOthersThings: Prune removes a directory only if everything in it is golaunch's,
+// and follows no link.
 func TestPruneLeavesOthersThings(t *testing.T) {
 	base, outside := t.TempDir(), t.TempDir()
 	past(t, outside, 9, "job/attempt-0/rank-0.stdout.log", "attempt-0/rank-0.stdout.log")
@@ -166,8 +167,8 @@ func TestPruneKnowsDir(t *testing.T) {
 	}
 }
 
-// TestPruneOthers removes other users' directories, with their rights, if only this user can have
-// made them.
+// TestPruneOthers: root removes the directories of other users, with their rights, if no one except
+// root can have put the directories there.
 func TestPruneOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		suite.Missing(t, "only root has directories for others")

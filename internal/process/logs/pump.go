@@ -38,7 +38,7 @@ type pump struct {
 	// filtered gets the lines that match one of RankOptions.Filters; nil without filters.
 	filtered *logFile
 	counts   counts
-	tail     *tail // nil if none is kept
+	tail     *tail // nil if no tail is kept
 	splitter console.Splitter
 	// exact writes bytes to the file before they leave the pipe, see RankOptions.Exact.
 	exact bool
@@ -95,7 +95,7 @@ func (p *pump) run() {
 	defer p.in.Close()
 	for late := false; ; {
 		if stand := p.splitter.PartialAt(); late || !stand.IsZero() {
-			_ = p.in.SetReadDeadline(stand) // fails only on a closed file, and only run closes it
+			_ = p.in.SetReadDeadline(stand) // fails only on a closed file, which only run closes
 			if p.answer() {
 				return
 			}
@@ -106,7 +106,7 @@ func (p *pump) run() {
 				p.showPartial()
 			}
 		} else if err != nil {
-			p.splitter.End() // end of file: a pipe has no other error
+			p.splitter.End() // this is the end of file: a pipe has no other error
 			return
 		} else {
 			p.pace()
@@ -114,7 +114,8 @@ func (p *pump) run() {
 	}
 }
 
-// showPartial shows an unfinished line unless the pipe has more of it: this goroutine may be late.
+// showPartial shows an unfinished line unless the pipe has more of the line: this goroutine may be
+// late.
 func (p *pump) showPartial() {
 	held, err := unix.IoctlGetInt(p.fd, unix.TIOCINQ)
 	if err == nil && held > 0 {
@@ -179,8 +180,8 @@ func (p *pump) answer() bool {
 	}
 }
 
-// drain handles what the pipe holds now and shows an unfinished line. No other process reads the
-// pipe, so drain never blocks.
+// drain handles everything that the pipe holds now and shows an unfinished line. No other process
+// reads the pipe, so drain never blocks.
 func (p *pump) drain() {
 	held, err := unix.IoctlGetInt(p.fd, unix.TIOCINQ)
 	for held > 0 && (err == nil || errors.Is(err, unix.EINTR)) {
@@ -236,7 +237,8 @@ func (p *pump) flush(ctx context.Context) error {
 	return nil
 }
 
-// close ends the pump. If ctx ends first, the console misses the rest; the file still gets it.
+// close ends the pump. If ctx ends first, the console misses the remaining output; the file still
+// gets all output.
 func (p *pump) close(ctx context.Context) error {
 	close(p.stop)
 	p.wake()

@@ -50,7 +50,7 @@ type RankOptions struct {
 
 // Rank carries the output of one rank in one attempt.
 type Rank struct {
-	// Stdout and Stderr are what the rank writes to. They are in blocking mode.
+	// Stdout and Stderr are the files that the rank writes to. They are in blocking mode.
 	Stdout, Stderr *os.File
 
 	dir      *Dir
@@ -115,7 +115,7 @@ func (r *Rank) prepare() error {
 }
 
 // removeOld removes the files of an earlier run. If this run made the attempt's directory, there
-// are none, and the rank saves a dozen system calls.
+// are no such files, and the rank saves a dozen system calls.
 func (r *Rank) removeOld() error {
 	if _, ours := r.dir.began.Load(r.opts.Attempt); ours && r.opts.Alias == "" {
 		return nil
@@ -146,7 +146,7 @@ func (d *Dir) Resume(opts RankOptions, stdout, stderr int) (*Rank, error) {
 	return r, nil
 }
 
-// Ends are the read ends of the pipes of stdout and stderr.
+// Ends returns the read ends of the pipes of stdout and stderr.
 func (r *Rank) Ends() []*os.File { return []*os.File{r.out.in, r.err.in} }
 
 func (r *Rank) run() {
@@ -297,7 +297,7 @@ func (r *Rank) Notify(text []byte) error {
 
 var errNoFiles = errors.New("it has no files")
 
-// Files are the names of the log files in the directory. A stream without output has no file.
+// Files returns the names of the log files in the directory. A stream without output has no file.
 func (r *Rank) Files() []string { return []string{r.file("stdout.log"), r.file("stderr.log")} }
 
 // Written is the number of bytes that the rank has written.
@@ -322,7 +322,7 @@ func (r *Rank) Started() {
 
 // Flush returns when everything that was in the pipes is in the files and with the console. Then
 // all output of an exited rank is handled, even if grandchildren hold its pipes. If the console or
-// the disk is slow, the error is that of ctx.
+// the disk is too slow, the error is the error of ctx.
 func (r *Rank) Flush(ctx context.Context) error {
 	if err := errors.Join(r.out.flush(ctx), r.err.flush(ctx)); err != nil {
 		return fmt.Errorf("read the last output of %s: %w", r.label(), err)
@@ -331,8 +331,8 @@ func (r *Rank) Flush(ctx context.Context) error {
 }
 
 // Tail returns the last read lines of stderr: at most 40 lines and 8 KiB of valid UTF-8 without
-// control characters other than newlines and tabs. If stdout ends with pdb's closing question, it
-// follows.
+// control characters other than newlines and tabs. If stdout ends with pdb's closing question, Tail
+// adds that question.
 func (r *Rank) Tail() string {
 	t := r.err.tail
 	if r.opts.Exact {
@@ -341,9 +341,9 @@ func (r *Rank) Tail() string {
 	return strings.TrimPrefix(t.text()+r.pdbQuestion(), "\n")
 }
 
-// pdbQuestion is a newline and the last line of stdout, if that is the question with which pdb ends
-// the program from Python 3.14 on. The exit code is then 1, and only the question tells such an end
-// from a failure.
+// pdbQuestion returns a newline and the last line of stdout, if that line is the question with
+// which pdb ends the program from Python 3.14 on. The exit code is then 1, and only the question
+// distinguishes such an end from a failure.
 func (r *Rank) pdbQuestion() string {
 	out := strings.TrimRight(r.readTail(console.Stdout).text(), "\n ")
 	line := out[strings.LastIndexByte(out, '\n')+1:]
@@ -353,9 +353,10 @@ func (r *Rank) pdbQuestion() string {
 	return "\n" + line
 }
 
-// Close handles what the pipes still hold, even if other processes hold them open, and closes the
-// files. If ctx ends first, the console misses the rest. The error says what is missing in the
-// files. Call Close once, when all processes of the rank whose output matters have ended.
+// Close handles everything that the pipes still hold, even if other processes hold them open, and
+// closes the files. If ctx ends first, the console misses the remaining output. The error says how
+// much is missing in the files. Call Close once, when all processes of the rank whose output
+// matters have ended.
 func (r *Rank) Close(ctx context.Context) error {
 	r.Started()
 	err := errors.Join(r.out.close(ctx), r.err.close(ctx), r.removeHeartbeat())

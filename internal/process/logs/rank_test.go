@@ -117,8 +117,8 @@ func TestFlushWhilePipesAreHeld(t *testing.T) {
 	}
 }
 
-// TestTailHasTheQuestionOfPDB: since Python 3.14 only stdout shows that a user left pdb, and only
-// in its last line.
+// TestTailHasTheQuestionOfPDB: since Python 3.14, nothing but the last line of stdout shows that a
+// user left pdb.
 func TestTailHasTheQuestionOfPDB(t *testing.T) {
 	const question = "(Pdb) Quitting pdb will kill the process. Quit anyway? [y/n] "
 	for script, want := range map[string]string{
@@ -142,8 +142,8 @@ func TestTailHasTheQuestionOfPDB(t *testing.T) {
 	}
 }
 
-// TestFlushHandlesWhatIsThere: a pump that is woken before it has read handles what the pipe holds
-// before it answers.
+// TestFlushHandlesWhatIsThere: a pump that is woken before it has read handles the contents of the
+// pipe before it answers.
 func TestFlushHandlesWhatIsThere(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	r := &Rank{dir: d}

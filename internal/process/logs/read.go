@@ -19,7 +19,8 @@ import (
 
 const (
 	maxChunk = 64 << 10
-	// maxErrors is how many unreadable files the error names. It only counts the others.
+	// maxErrors is the number of unreadable files that the error names. The error has only the
+	// count of further such files.
 	maxErrors = 16
 )
 
@@ -29,17 +30,17 @@ const (
 type Reader struct {
 	dir      *Dir
 	filter   Filter
-	follower *follower // nil reads only what is there
+	follower *follower // nil: the reader reads no more than the existing output
 
 	attempts []int // not yet listed
-	turns    bool  // files come from the follower, and take turns
+	turns    bool  // the follower names the files, and they take turns
 	files    []File
 	next     int            // in files
-	at       map[File]int64 // what was read of each file; negative when it is not to be read any more
+	at       map[File]int64 // bytes read of each file; negative if not read any more
 
 	now      File
-	file     *os.File // now, open; or nil
-	pos, end int64    // what remains to be read of now before the next file
+	file     *os.File // the open file that now names, or nil
+	pos, end int64    // the part of file to read before the next file
 	buf      []byte
 
 	errs []error
@@ -63,8 +64,8 @@ func (d *Dir) Read(filter Filter, from map[File]int64) *Reader {
 
 // Follow reads the files as Read does, and then what ranks of this Dir write, until Done. The order
 // is exact within a file. Between files it is roughly the order of the writes: each file with new
-// output gives one chunk at a time. A slow caller holds no rank up. Follow does not see later
-// writes of other processes.
+// output gives one chunk at a time. A slow caller delays no rank. Follow does not see later writes
+// of other processes.
 func (d *Dir) Follow(filter Filter, from map[File]int64) *Reader {
 	o := newFollower(filter)
 	d.hub.join(o)

@@ -44,7 +44,7 @@ func gather(t *testing.T, r *Reader, from map[File]int64) (got map[File]string, 
 	}
 }
 
-// written is the contents of files.
+// written returns the contents of files.
 func written(t *testing.T, d *Dir, files ...File) map[File]string {
 	t.Helper()
 	all := map[File]string{}

@@ -64,7 +64,7 @@ func boot() string {
 	return strings.TrimSpace(string(text))
 }
 
-// startTicks is when a process started; empty if there is no such process.
+// startTicks returns the time at which a process started; empty if there is no such process.
 func startTicks(pid int) string {
 	st, ok := procfs.ReadStat(pid)
 	if !ok {
@@ -101,8 +101,9 @@ func TakeBase(dir, run string) (io.Closer, error) {
 	return take(root, run)
 }
 
-// TakeDir is OpenDir for a run. No other run gets the directory until the last process of this run
-// has closed it or ended. It fails with a [TakenError] while another run has it.
+// TakeDir opens the log directory of a job as OpenDir does, and takes it for a run. No other run
+// gets the directory until the last process of this run has closed it or ended. It fails with a
+// [TakenError] while another run has it.
 func (a Access) TakeDir(base, job, run string) (*Dir, error) {
 	d, err := a.newDir(base, job, func(d *Dir, base string) error {
 		if err := d.create(base); err != nil {
@@ -119,7 +120,8 @@ func (a Access) TakeDir(base, job, run string) (*Dir, error) {
 	return d, nil
 }
 
-// TakeFree is TakeDir of the first free directory among <job>, <job>.2, <job>.3 and so on.
+// TakeFree does what TakeDir does, for the first free directory among <job>, <job>.2, <job>.3 and
+// so on.
 func (a Access) TakeFree(base, job, run string) (*Dir, error) {
 	d, err := a.TakeDir(base, job, run)
 	for n := 2; n <= maxNamesakes && err != nil; n++ {
@@ -179,7 +181,7 @@ func claim(f *os.File, run string) Owner {
 	return read(f)
 }
 
-// claimUnlocked is claim on a file system without locks.
+// claimUnlocked does what claim does, on a file system without locks.
 func claimUnlocked(f *os.File, run string) Owner {
 	if o := read(f); o.Run == run || o.lives() {
 		return o

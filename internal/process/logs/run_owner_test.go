@@ -21,7 +21,7 @@ func takes(t *testing.T, base, run string) (*Dir, *TakenError) {
 	return d, taken
 }
 
-// TestOneRunHasADirectory until the last of its processes has ended.
+// TestOneRunHasADirectory: a run has its directory until the last process of the run has ended.
 func TestOneRunHasADirectory(t *testing.T) {
 	base := t.TempDir()
 	first, _ := takes(t, base, "a")
@@ -47,7 +47,7 @@ func TestOneRunHasADirectory(t *testing.T) {
 	}
 }
 
-// TestARunWithoutAChoice gets the first free directory.
+// TestARunWithoutAChoice: a run without a chosen ID gets the first free directory.
 func TestARunWithoutAChoice(t *testing.T) {
 	base := t.TempDir()
 	for i, want := range []string{"job1", "job1.2", "job1.3"} {

@@ -75,8 +75,8 @@ func (l *logFile) splice(pipe, limit int) (int, error) {
 
 var errNoSplice = errors.New("it cannot be spliced")
 
-// openExact opens a file to write at its end. It does not open the file to append, which splice(2)
-// refuses. The existing bytes count towards the limit.
+// openExact opens a file to write at its end. It does not open the file in append mode, because
+// splice(2) refuses that mode. The existing bytes count towards the limit.
 func (l *logFile) openExact(root *safefile.Root, name string) (*os.File, error) {
 	f, err := openLog(root, name)
 	if err != nil {

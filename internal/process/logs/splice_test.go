@@ -33,8 +33,8 @@ func resume() {
 	os.Exit(1)
 }
 
-// carried has another process carry the output until the log has reached an offset of at least
-// least, and kills it.
+// carried lets another process carry the output until the log has reached at least the offset
+// least, and kills that process.
 func carried(t *testing.T, base string, kept [2]int, least int64) (at int64) {
 	t.Helper()
 	cmd := exec.CommandContext(pipetest.Soon(t), os.Args[0], base)
@@ -81,7 +81,7 @@ func TestResume(t *testing.T) {
 	}
 	const lines = 60_000
 	rank := start(t, r, fmt.Sprintf("i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; echo error $i >&2; done", lines))
-	if err := r.Close(pipetest.Soon(t)); err != nil { // the first one ends in order
+	if err := r.Close(pipetest.Soon(t)); err != nil { // the first carrier ends normally
 		t.Fatal(err)
 	}
 	at := int64(0)

@@ -45,7 +45,7 @@ func (t *tail) bytes() []byte {
 	return slices.Concat(t.ring[t.next:], t.ring[:t.next])
 }
 
-// text is the last whole lines: at most tailLines lines and tailBytes of visible text.
+// text returns the last whole lines: at most tailLines lines and tailBytes of visible text.
 func (t *tail) text() string {
 	b := t.bytes()
 	if cut := bytes.IndexByte(b, '\n'); len(b) == tailBytes && cut >= 0 && cut < len(b)-1 {

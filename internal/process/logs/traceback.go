@@ -18,11 +18,11 @@ const (
 	maxTraceback = 64 << 10
 )
 
-// Traceback returns what torch's @record wrote into the error file about the exception that ended
-// the rank: the Python traceback, else the message. It returns nothing without an error file, as
-// after a signal or os._exit. The text is valid UTF-8 without control characters other than
-// newlines and tabs, and at most the last 64 KiB. An error file that is unreadable, over 1 MiB or
-// in another format is an error.
+// Traceback returns the text that torch's @record wrote into the error file about the exception
+// that ended the rank: the Python traceback, or else the message. It returns nothing without an
+// error file, as after a signal or os._exit. The text is valid UTF-8 without control characters
+// other than newlines and tabs, and at most the last 64 KiB. An error file that is unreadable, over
+// 1 MiB or in another format is an error.
 func (r *Rank) Traceback() (string, error) {
 	b, err := r.readErrorFile()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -40,8 +40,8 @@ func (r *Rank) Traceback() (string, error) {
 
 func (r *Rank) readErrorFile() ([]byte, error) { return r.dir.readErrorFile(r.errorFile()) }
 
-// ErrorFile is the error file of a rank, also under torchrun's name. The error is an fs.ErrNotExist
-// if there is none.
+// ErrorFile reads the error file of a rank, also under torchrun's name. The error is an
+// fs.ErrNotExist if there is none.
 func (d *Dir) ErrorFile(attempt, rank int) ([]byte, error) {
 	if d.root == nil {
 		return nil, fs.ErrNotExist

@@ -1,5 +1,5 @@
-// Package postmortem says what the failure of a job means, from the logs of its ranks. It gives the
-// verdict on each rank, the root cause first.
+// Package postmortem explains the failure of a job from the logs of its ranks. It gives the verdict
+// on each rank, the root cause first.
 package postmortem
 
 import (
@@ -25,7 +25,7 @@ import (
 // NoRank is the rank of a log that is not known to belong to one rank.
 const NoRank = -1
 
-// InputError is about a file that the caller has named and must change.
+// InputError is an error in a file that the caller has named and must change.
 type InputError struct{ err error }
 
 func (e *InputError) Error() string { return e.err.Error() }
@@ -37,11 +37,11 @@ type Judged struct {
 	// Rank is NoRank if unknown, and Node is empty if unknown. Attempt counts from 0.
 	Node          string
 	Rank, Attempt int
-	// File has the line that decided; it is empty if none did.
+	// File is the file that has the decisive line; it is empty if no line was decisive.
 	File string
 	// Run is the newest run, if the caller named a directory of several runs; empty otherwise.
 	Run string
-	// At is when the rank ended, if that is known.
+	// At is the time at which the rank ended, if that is known.
 	At time.Time
 	// Decided says that the verdict is the coordinator's, from the job's record.
 	Decided bool
@@ -49,15 +49,15 @@ type Judged struct {
 	Words string
 }
 
-// readTail is how much of the end of a log is judged. maxEvents is how much of a record of events
-// is read; no record is longer. Both are in bytes.
+// readTail is the length of the end of a log that is judged. maxEvents is the length of the part of
+// a record of events that is read; no record is longer. Both are in bytes.
 const (
 	readTail  = 256 << 10
 	maxEvents = 64 << 20
 )
 
 // ReadRules reads a file of failure rules, for --failure-rules, and also returns its text; see
-// docs/failures.md. An empty path has no rules.
+// docs/failures.md. An empty path means no rules.
 func ReadRules(path string) ([]verdict.Rule, string, error) {
 	if path == "" {
 		return nil, "", nil
@@ -78,12 +78,12 @@ func ReadRules(path string) ([]verdict.Rule, string, error) {
 	return rules, string(data), nil
 }
 
-// Judge judges each file. A directory must be the directory of a job in its --log-dir, or have
-// several of these: then the directory that was written last counts. Judge judges every rank of the
-// last attempt that failed there. Code is the exit code of ranks whose exit code is not known
-// otherwise, or -1. The root cause comes first. It is the coordinator's decision, if the directory
-// has a record of it and the caller gives no rules. Otherwise it is the rank that ended first, as
-// far as is known, and whose failure is no echo.
+// Judge judges each file. A directory must be the directory of a job in its --log-dir, or contain
+// several such directories: then the directory that was written last counts. Judge judges every
+// rank of the last attempt that failed there. Code is the exit code of ranks whose exit code is not
+// known otherwise, or -1. The root cause comes first. It is the coordinator's decision, if the
+// directory has a record of it and the caller gives no rules. Otherwise it is the first rank, by
+// the known times, whose failure is no echo.
 func Judge(paths []string, code int, rules []verdict.Rule) ([]Judged, error) {
 	var all []Judged
 	for _, path := range paths {
@@ -110,7 +110,7 @@ func before(a, b Judged) int { return cmp.Or(a.class()-b.class(), a.At.Compare(b
 
 // class is -1 for the root cause by the coordinator's decision, 0 for a possible root cause, and 2
 // for an echo. The coordinator takes the first failure that is not an echo, whether or not a rule
-// recognizes it. Where a failure has no time, one that no rule recognizes comes last, with class 1.
+// recognizes it. If a failure has no time and no rule recognizes it, it comes last, with class 1.
 func (j Judged) class() int {
 	switch {
 	case j.Decided:
@@ -128,9 +128,9 @@ func judgeFile(path string, code int, rules []verdict.Rule) ([]Judged, error) {
 	return []Judged{j}, err
 }
 
-// judge judges by what the coordinator knew of a failure. If that verdict quotes nothing, judge
-// also reads the ends of the rank's logs, which have more than the last lines. The first log that
-// says something decides.
+// judge judges by the facts that the coordinator knew about a failure. If that verdict quotes
+// nothing, judge also reads the ends of the rank's logs, which have more than the last lines. The
+// first log with a verdict decides.
 func judge(f report.Failure, rules []verdict.Rule, files ...string) (Judged, error) {
 	j := judged(f)
 	j.Verdict = verdict.Judge(f, rules...)
@@ -160,7 +160,7 @@ func judged(f report.Failure) Judged {
 	return Judged{Verdict: f.Verdict, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, At: f.At, Words: cmp.Or(f.Traceback, f.Tail)}
 }
 
-// locate finds the line that decided in the rank's logs.
+// locate finds the decisive line in the rank's logs.
 func (j *Judged) locate(files []string) error {
 	if j.From != report.FromTail {
 		return nil
@@ -212,8 +212,8 @@ func (c *counter) Write(b []byte) (int, error) {
 }
 
 // judgeDir judges the ranks of the last attempt that failed: the ranks that failed by themselves
-// according to events.jsonl, or without that file all ranks that have logs. It does not judge again
-// what the coordinator decided.
+// according to events.jsonl, or, without that file, all ranks that have logs. It does not judge
+// again a rank for which the coordinator's verdict is known.
 func judgeDir(dir string, code int, rules []verdict.Rule) ([]Judged, error) {
 	newest, err := newestRun(dir)
 	if err != nil {
@@ -277,8 +277,8 @@ func judgeRun(dir string, code int, rules []verdict.Rule) ([]Judged, error) {
 	return all, nil
 }
 
-// newestRun returns the run that was written last in a directory of several, and nothing for the
-// directory of a run itself.
+// newestRun returns the run that was written last in a directory of several runs, and nothing for
+// the directory of a single run.
 func newestRun(dir string) (newest string, err error) {
 	if _, is := written(dir); is {
 		return "", nil
@@ -297,7 +297,8 @@ func newestRun(dir string) (newest string, err error) {
 	return newest, nil
 }
 
-// written returns when a run's directory was written last, and whether dir is one.
+// written returns when a run's directory was written last, and whether dir is the directory of a
+// run.
 func written(dir string) (last time.Time, is bool) {
 	for _, pattern := range []string{"events.jsonl", "events-*.jsonl", "attempt-*"} {
 		files, _ := filepath.Glob(filepath.Join(escape(dir), pattern)) // the pattern is well formed

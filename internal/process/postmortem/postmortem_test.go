@@ -74,8 +74,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeUnable has a node that knew that it could not start its ranks, after an attempt that
-// failed otherwise.
+// TestJudgeUnable: a node knew that it could not start its ranks, after an attempt that failed in
+// another way.
 func TestJudgeUnable(t *testing.T) {
 	unable := func(event string) string {
 		return `{"time":"2026-05-04T03:02:05Z","event":"` + event + `","detail":{"node":"n2","unable":{"code":127,"spawn":"start \"x\": not found"},` +
@@ -133,8 +133,8 @@ func TestJudgeLogsRefuses(t *testing.T) {
 	}
 }
 
-// TestJudgeKernel checks that the kernel's messages about a node's GPUs decide here as in the
-// coordinator.
+// TestJudgeKernel checks that the kernel's messages about a node's GPUs decide here as they do in
+// the coordinator.
 func TestJudgeKernel(t *testing.T) {
 	const lost = `NVRM: Xid (PCI:0000:23:00): 79, pid=1122, GPU has fallen off the bus.`
 	dir := write(t, map[string]string{
@@ -150,8 +150,8 @@ func TestJudgeKernel(t *testing.T) {
 	}
 }
 
-// TestDecided has a record of what the coordinator decided, which no log and no rule of golaunch's
-// own would say.
+// TestDecided has a record of a decision of the coordinator that does not follow from any log or
+// any rule of golaunch's own.
 func TestDecided(t *testing.T) {
 	const result = `{"event":"result","detail":{"code":1,"cause":{"node":"n1","rank":1,"attempt":1,"exit":{"code":1},"at":"2026-05-04T03:02:05Z",` +
 		`"lived_seconds":1.5,"gpu":0,"tail":"no seat\nbye","verdict":{"action":"stop","cause":"licence","title":"x","quote":"no seat",` +

@@ -19,8 +19,8 @@ import (
 
 // record is the part of a coordinator's record of a job from which its failure is judged.
 type record struct {
-	// failed are the failures of the last attempt in which a rank failed. early has the ranks that
-	// exited 0, by attempt.
+	// failed are the failures of the last attempt in which a rank failed. early has, by attempt,
+	// the ranks that exited with code 0.
 	failed []report.Failure
 	early  map[int]*verdict.Early
 	// unable is how the first rank of a node would have ended, if the job ended because the node
@@ -42,8 +42,8 @@ func (r record) desert(all []Judged) {
 	}
 }
 
-// exitedEarly notes a rank that exited 0. As for the coordinator, an exit after a failure counts
-// only if it turns out to be the first.
+// exitedEarly notes a rank that exited with code 0. An exit after a failure counts only if it
+// proves to be the first, as in the coordinator.
 func (r *record) exitedEarly(x job.Exited) {
 	if r.early == nil {
 		r.early = map[int]*verdict.Early{}
@@ -55,8 +55,8 @@ func (r *record) exitedEarly(x job.Exited) {
 	}
 }
 
-// readRecords reads events.jsonl. If that has no decision and another node led the job at its end,
-// it reads the record of that node.
+// readRecords reads events.jsonl. If that file has no decision and another node led the job at its
+// end, it reads the record of that node.
 func readRecords(dir string) (record, error) {
 	first, err := readRecord(filepath.Join(dir, "events.jsonl"))
 	if err != nil || first.decided != nil {
@@ -74,7 +74,7 @@ func readRecords(dir string) (record, error) {
 	return first, nil
 }
 
-// readRecord is empty where there is no record.
+// readRecord returns an empty record if there is no file.
 func readRecord(path string) (r record, err error) {
 	err = readEvents(path, r.take)
 	return r, err
@@ -152,8 +152,8 @@ func (r *record) end(f *report.Failure) {
 	}
 }
 
-// later adds a failure to those of the last attempt. If a signal ended a rank after another rank
-// had failed, golaunch stopped it.
+// later adds a failure to the failures of the last attempt. If a signal ended a rank after another
+// rank had failed, golaunch stopped that rank.
 func later(failed []report.Failure, x report.Failure) []report.Failure {
 	switch {
 	case x.Exit.OK() || len(failed) > 0 && x.Attempt < failed[0].Attempt:

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Starts reads what the time of each attempt's start was spent on, from the record of a job in its
+// Starts reads how long each phase of each attempt's start took, from the record of a job in its
 // log directory. In a directory of several runs, it takes the newest run and returns its name.
 func Starts(dir string) (starts []report.Start, run string, err error) {
 	if run, err = newestRun(dir); err != nil {

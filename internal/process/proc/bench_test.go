@@ -118,8 +118,8 @@ func BenchmarkTeardown300(b *testing.B) {
 	}
 }
 
-// BenchmarkRun is all that supervision adds to a short run: a supervisor, a scope, one rank, and
-// the end.
+// BenchmarkRun measures the whole cost of supervision in a short run: a supervisor, a scope, one
+// rank, and the end.
 func BenchmarkRun(b *testing.B) {
 	path := noop(b)
 	for _, noCgroup := range []bool{false, true} {

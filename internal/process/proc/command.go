@@ -22,23 +22,23 @@ const (
 	codeNotFound      = 127
 )
 
-// Command is what to start.
+// Command describes a process to start.
 type Command struct {
 	// Path is the program. Without a slash it is looked up in the PATH of Env, as execvp(3) does.
 	// Relative paths start at Dir.
 	Path string
-	// Args are all arguments, with the program's name as Args[0].
+	// Args has all arguments, with the program's name as Args[0].
 	Args []string
 	// Env is the whole environment, NAME=value.
 	Env []string
-	// Dir is the working directory; this process's own when empty.
+	// Dir is the working directory; the directory of this process when empty.
 	Dir string
 	// Stdin, Stdout and Stderr are /dev/null when nil. They become blocking files, as with os/exec.
 	Stdin, Stdout, Stderr *os.File
 	// CPUs are the CPUs that the process may run on; all CPUs of this process when empty.
 	CPUs []int
-	// Rights are those of the process's user; this process's own when nil. The program is looked up
-	// with them too.
+	// Rights are the rights of the process's user; the rights of this process when nil. The program
+	// is also looked up with these rights.
 	Rights *safefile.Rights
 	// Memory is the ID of the NUMA node whose memory it prefers (MPOL_PREFERRED, set_mempolicy(2));
 	// nil keeps this process's policy.
@@ -60,22 +60,24 @@ type Command struct {
 type Forker interface {
 	// Fork makes a child of this process that waits for [Fork.Become]. The child calls setsid once
 	// [Birth.Born] has returned. Until then it stays in the session of its server, which has
-	// [Command.Serves], so that a lost child is found there. Fork fails if Born or [Birth.Apart]
+	// [Command.Serves]. A lost child is found in that session. Fork fails if Born or [Birth.Apart]
 	// fails.
 	Fork(b Birth) (Fork, error)
 }
 
-// Birth is what a scope wants of a fork, and how the scope takes it on.
+// Birth has the requirements of a scope for a fork, and the calls by which the scope admits the
+// fork.
 type Birth struct {
 	// Cgroup is the descriptor of the cgroup in which the process begins; -1 for its server's
 	// cgroup.
 	Cgroup int
-	// Rights are those of the process's user; this process's own when nil.
+	// Rights are the rights of the process's user; the rights of this process when nil.
 	Rights *safefile.Rights
-	// Born is called when there is a child, even if it then fails. The error says why the process
-	// cannot be such a fork. Then nothing may be done with it.
+	// Born is called when there is a child, even if the child then fails. The error says why the
+	// process cannot be such a fork. After an error, nothing may be done with the process.
 	Born func(pid int) error
-	// Apart is called when the child has called setsid. The error says why the child has not.
+	// Apart is called when the child has called setsid. The error says why the child has not done
+	// it.
 	Apart func() error
 }
 
@@ -84,7 +86,7 @@ type Fork interface {
 	// Become makes the fork the process of c, with an environment and three open files. The process
 	// does nothing more before run is called, and ends if run is never called.
 	Become(c *Command, env []string, files []uintptr) (run func(), err error)
-	// Close ends a process that has not become a command's.
+	// Close ends a process that has not become the process of a command.
 	Close() error
 }
 
@@ -129,12 +131,13 @@ func (c *Command) as(f func() *StartError) (fail *StartError) {
 	return fail
 }
 
-// access fails if this thread's user may not execute a file or enter a directory.
+// access returns an error if this thread's user may not execute a file or enter a directory.
 func access(file string) error {
 	return unix.Faccessat(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS)
 }
 
-// Check fails if a command would not start. It finds what can be found without starting it.
+// Check returns an error if a command would not start. It finds all causes that can be found
+// without starting the command.
 func Check(c Command) *StartError {
 	if err := checkStrings(&c); err != nil {
 		return c.failure(codeOwn, "%v", err)
@@ -182,7 +185,7 @@ func checkStrings(c *Command) error {
 	return nil
 }
 
-// lookPath does what execvp does, without a fork for each directory. It returns the first
+// lookPath finds a program as execvp does, without a fork for each directory. It returns the first
 // executable file. It fails with 126 if it found only a file that is not executable, otherwise with
 // 127.
 func lookPath(c *Command) (string, *StartError) {
@@ -223,7 +226,7 @@ func (c *Command) look(path string) {
 	}
 }
 
-// searchPath returns the PATH of an environment, or else execvp's default in glibc.
+// searchPath returns the PATH of an environment, or else the default of execvp in glibc.
 func searchPath(env []string) string {
 	for _, e := range env {
 		if path, ok := strings.CutPrefix(e, "PATH="); ok {
@@ -279,7 +282,7 @@ func size(words []string) int {
 	return n
 }
 
-// interpreter names what the kernel looked for to run an existing file.
+// interpreter names the program that the kernel looked for to run an existing file.
 func interpreter(file string) string {
 	f, err := os.Open(file)
 	if err != nil {

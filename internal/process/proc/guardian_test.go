@@ -15,7 +15,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc/internal/record"
 )
 
-// everything is all strays that can be found when the supervisor is dead; SELF is this program.
+// everything has all strays that can be found when the supervisor is dead; SELF is this program.
 const everything = `
 	setsid sh -c "trap '' TERM; echo ready; sleep 1000" &
 	(setsid sh -c "trap '' TERM; sleep 1000 & echo ready; sleep 1000" &)
@@ -98,7 +98,7 @@ func TestGuardianReplaced(t *testing.T) {
 	})
 }
 
-// Without agent and guardian, PR_SET_PDEATHSIG still ends the ranks.
+// When the agent and the guardian are dead, PR_SET_PDEATHSIG still ends the ranks.
 func TestSupervisorAndGuardianKilled(t *testing.T) {
 	helperWays(t, func(t *testing.T, p plan) {
 		out := newOutput(t)
@@ -114,7 +114,7 @@ func killBoth(t *testing.T, p plan, out *output, more ...*os.File) *killable {
 	h := startHelper(t, p, out, more...)
 	out.line()
 	must(t, unix.Kill(h.cmd.Process.Pid, unix.SIGSTOP))
-	must(t, unix.Waitid(unix.P_PID, h.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil)) // all of its threads have
+	must(t, unix.Waitid(unix.P_PID, h.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil)) // all of its threads have stopped
 	must(t, unix.Kill(h.guardian, unix.SIGKILL))
 	h.end.Await()
 	h.kill(t)
@@ -122,7 +122,7 @@ func killBoth(t *testing.T, p plan, out *output, more ...*os.File) *killable {
 	return h
 }
 
-// A guardian that was stopped would not act: it is replaced while its supervisor lives.
+// A stopped guardian would not act. It is replaced while its supervisor lives.
 func TestStoppedGuardianIsReplaced(t *testing.T) {
 	helperWays(t, func(t *testing.T, p plan) {
 		h, out := startEverything(t, p)

@@ -10,8 +10,8 @@ import (
 )
 
 // Linger waits until nothing of the scope runs, for at most the given time, and names what still
-// runs. The processes that were started must have exited: this is for what they have left. It
-// returns at once if the scope is stopped or killed.
+// runs. The processes that were started must have exited: Linger is for the processes that they
+// have left. It returns at once if the scope is stopped or killed.
 func (sc *Scope) Linger(limit time.Duration) ([]string, error) {
 	found := sc.trail()
 	deadline := time.Now().Add(limit)
@@ -32,7 +32,7 @@ func (sc *Scope) Linger(limit time.Duration) ([]string, error) {
 	}
 }
 
-// Rest sends SIGTERM to all that is left of the scope, and waits until it has ended, for at most
+// Rest sends SIGTERM to all remaining processes of the scope, and waits for their end, for at most
 // the grace period.
 func (sc *Scope) Rest(grace time.Duration) error {
 	deadline := time.Now().Add(grace)

@@ -10,10 +10,12 @@ import (
 // mpolPreferred is MPOL_PREFERRED in linux/mempolicy.h.
 const mpolPreferred = 1
 
-// maxNode is more NUMA nodes than a kernel has (CONFIG_NODES_SHIFT is 10 at most).
+// maxNode is the largest possible number of NUMA nodes of a kernel (CONFIG_NODES_SHIFT is 10 at
+// most).
 const maxNode = 1024
 
-// memoryPolicy is a thread's, as get_mempolicy(2) and set_mempolicy(2) have it.
+// memoryPolicy is the memory policy of a thread, in the form of get_mempolicy(2) and
+// set_mempolicy(2).
 type memoryPolicy struct {
 	mode  int32
 	nodes [maxNode / 64]uint64

@@ -13,8 +13,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// memoryGroup makes a memory cgroup with a limit of 64 MiB, of version 1 or 2. That takes root, so
-// the test is skipped without.
+// memoryGroup makes a memory cgroup with a limit of 64 MiB, of version 1 or 2. The cgroup needs
+// root; without root, the test is skipped.
 func memoryGroup(t *testing.T) string {
 	t.Helper()
 	parent, limit := "", "memory.limit_in_bytes"

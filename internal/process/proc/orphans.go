@@ -20,7 +20,7 @@ const reapDelay = time.Second
 
 // orphanReaper reaps the orphans that a subreaper has adopted.
 type orphanReaper struct {
-	// session is this process's own: its other children are in it.
+	// session is the session of this process: its other children are in that session.
 	session int
 	stop    chan struct{}
 	running sync.WaitGroup
@@ -58,7 +58,7 @@ func (s *Supervisor) reapOrphans() {
 	}
 }
 
-// disownOrphans ends what adoptOrphans began. The orphans are dead by now, and whatever adopts the
+// disownOrphans undoes adoptOrphans. The orphans are dead by now, and the process that adopts the
 // last zombies reaps them.
 func (s *Supervisor) disownOrphans() error {
 	close(s.orphans.stop)
@@ -72,14 +72,14 @@ func (s *Supervisor) isOrphan(st procfs.Stat) bool {
 	return st.PPID == os.Getpid() && st.Session != s.orphans.session && !s.table.knows(st)
 }
 
-// unmarked are processes of this supervisor's time.
+// unmarked are processes that started after this supervisor.
 func (s *Supervisor) unmarked(match func(procfs.Stat) bool) *sweep.Unmarked {
 	return &sweep.Unmarked{Match: match, Since: s.since, Known: s.table.all()}
 }
 
 // orphansOf finds the orphans without a mark when a scope ends; nil if there are none, as with
-// cgroups. They may be another scope's, so the last scope takes them. Scopes of fork servers live
-// on, and keep what is marked as theirs.
+// cgroups. They may belong to another scope, so the last scope takes them. Scopes of fork servers
+// live on, and keep the orphans with their marks.
 func (s *Supervisor) orphansOf(ending *Scope) *sweep.Unmarked {
 	if s.home != nil || !s.opts.Subreaper {
 		return nil
@@ -93,7 +93,7 @@ func (s *Supervisor) orphansOf(ending *Scope) *sweep.Unmarked {
 	})
 }
 
-// others returns the living scopes of fork servers except the one that ends, and whether other
+// others returns the living scopes of fork servers except the scope that ends, and whether other
 // scopes live.
 func (s *Supervisor) others(ending *Scope) (servers []*Scope, others bool) {
 	s.mu.Lock()

@@ -47,7 +47,7 @@ func (t *pidTable) reap(pid int) {
 	delete(t.pids, pid)
 	t.mu.Unlock()
 	for {
-		// An error other than EINTR says that another part of the program has reaped it.
+		// An error other than EINTR says that another part of the program has reaped the child.
 		if _, err := unix.Wait4(pid, nil, 0, nil); err != unix.EINTR {
 			return
 		}
@@ -63,7 +63,7 @@ func (t *pidTable) asking(n int) {
 
 // knows reports whether this supervisor has started a process that the caller has seen. If it has,
 // the fork has begun, and the process is in the table once no fork is in flight. A Forker may take
-// long, and knows does not wait for it: while one is at work, all processes in a known session
+// long, and knows does not wait for it: while a Forker is at work, all processes in a known session
 // count.
 func (t *pidTable) knows(st procfs.Stat) bool {
 	t.forks.Lock()

@@ -39,7 +39,7 @@ func Kept(pid int, forked bool, unforked error) (p *Process, end func(report.Exi
 func (p *Process) Pid() int { return p.pid }
 
 // Forked reports whether the command's Forker made the process, and why it did not. Both are zero
-// without one.
+// without a Forker.
 func (p *Process) Forked() (bool, error) { return p.forked, p.unforked }
 
 // Done is closed when the process has exited. Descendants may live on.
@@ -51,7 +51,7 @@ func (p *Process) Exit() report.Exit {
 	return p.exit
 }
 
-// At waits for Done and returns when that was.
+// At waits for Done and returns the time at which the process exited.
 func (p *Process) At() time.Time {
 	<-p.done
 	return p.at

@@ -15,7 +15,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc/internal/guardian"
 )
 
-// connection is two ends of one.
+// connection returns the two ends of a connection.
 func connection(t *testing.T) (ours, theirs *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -41,7 +41,7 @@ func startHolding(t *testing.T, p plan, ours *net.TCPConn) (*killable, *output) 
 	return h, out
 }
 
-// proven reads all that comes, which must end with the proof, and closes the connection.
+// proven reads everything until the end, which must be the proof, and closes the connection.
 func proven(t *testing.T, peer *net.TCPConn, proof []byte) (before int) {
 	t.Helper()
 	said, err := io.ReadAll(peer)
@@ -52,7 +52,7 @@ func proven(t *testing.T, peer *net.TCPConn, proof []byte) (before int) {
 	return len(said) - len(proof)
 }
 
-// Peers of tests take their time on a busy machine.
+// On a busy machine, peers in tests may be slow.
 func init() { guardian.ProofLimit = time.Minute }
 
 func TestProof(t *testing.T) {
@@ -78,8 +78,8 @@ func TestProof(t *testing.T) {
 	})
 }
 
-// TestProofBehindAQueue comes after all that was written, which the peer reads late, and says
-// things itself meanwhile.
+// TestProofBehindAQueue: the proof comes after all data that was written. The peer reads late, and
+// writes data itself meanwhile.
 func TestProofBehindAQueue(t *testing.T) {
 	ours, peer := connection(t)
 	must(t, ours.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
@@ -103,7 +103,7 @@ func TestProofBehindAQueue(t *testing.T) {
 	}
 }
 
-// TestProofByAnotherGuardian than the first.
+// TestProofByAnotherGuardian: a guardian that has replaced the first also gives the proof.
 func TestProofByAnotherGuardian(t *testing.T) {
 	ours, peer := connection(t)
 	h, out := startHolding(t, plan{}, ours)
@@ -118,7 +118,7 @@ func TestProofByAnotherGuardian(t *testing.T) {
 	}
 }
 
-// TestProofOfDeathForWantOfMemory: this proof is another one; its hash is the usual proof. The
+// TestProofOfDeathForWantOfMemory: this proof is another text, whose hash is the usual proof. The
 // guardian hears of the last renewal of the lease when its owner is dead.
 func TestProofOfDeathForWantOfMemory(t *testing.T) {
 	ours, peer := connection(t)
@@ -138,7 +138,7 @@ func TestProofOfDeathForWantOfMemory(t *testing.T) {
 	h.end.Await()
 }
 
-// TestNoProof without a guardian to give it.
+// TestNoProof: without a guardian, nothing gives the proof.
 func TestNoProof(t *testing.T) {
 	ours, peer := connection(t)
 	socket, err := ours.File()

@@ -16,7 +16,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc/internal/record"
 )
 
-// left are processes that no death signal reaches; SELF is this program.
+// left has processes that no death signal reaches; SELF is this program.
 const left = `
 	setsid sh -c 'echo ready; sleep 1000' &
 	sh -c 'sleep 1000' &
@@ -30,8 +30,8 @@ func recordsLeft(t *testing.T) []string {
 	return names
 }
 
-// Of a supervisor and a guardian that were killed at once, the next supervisor ends what they left
-// before it starts anything.
+// If a supervisor and its guardian were killed at once, the next supervisor ends the processes that
+// they left before it starts anything.
 func TestNextSupervisorEndsWhatIsLeft(t *testing.T) {
 	helperWays(t, func(t *testing.T, p plan) {
 		p.Script = left
@@ -71,8 +71,8 @@ func TestNextSupervisorActsForAStoppedGuardian(t *testing.T) {
 func endedByNext(t *testing.T, h *killable, out *output) {
 	t.Helper()
 	newSupervisor(t, Options{})
-	// The kernel may close what a dead process had open a moment after its death; what lives does
-	// so for 1,000 s.
+	// The kernel may close the files of a dead process a moment after its death; a living process
+	// lives for 1,000 s.
 	if n, err := unix.Poll([]unix.PollFd{{Fd: endFD(out), Events: unix.POLLIN}}, int(patience.Milliseconds())); err != nil || n != 1 {
 		t.Errorf("a process of an earlier supervisor lives when there is a new one: poll gives %d, %v", n, err)
 	}
@@ -101,7 +101,7 @@ func TestNextSupervisorRemovesTheCgroupOfAContainer(t *testing.T) {
 	}
 }
 
-// What another supervisor guards is not the next one's to end.
+// A supervisor does not end processes that another supervisor guards.
 func TestNextSupervisorSparesTheLiving(t *testing.T) {
 	helperWays(t, func(t *testing.T, p plan) {
 		p.Script = left
@@ -118,15 +118,15 @@ func TestNextSupervisorSparesTheLiving(t *testing.T) {
 	})
 }
 
-// Supervisors that come and go at the same time take no record of a living one for that of a dead
-// one.
+// Supervisors that come and go at the same time never take the record of a living supervisor for
+// the record of a dead one.
 func TestRecordsOfSupervisorsThatStartTogether(t *testing.T) {
 	before := len(recordsLeft(t))
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
 			for range 100 {
-				living := filepath.Join(t.TempDir(), "cgroup") // no other may end what is in it
+				living := filepath.Join(t.TempDir(), "cgroup") // no other supervisor may end its processes
 				if err := os.Mkdir(living, 0o700); err != nil {
 					t.Error(err)
 				}

@@ -11,15 +11,16 @@ import (
 	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
-// Room fails if a limit allows fewer new processes: pids.max of this cgroup or one above it, or
-// their user's RLIMIT_NPROC, which counts threads and does not bind root. A limit that cannot be
-// read counts as none.
+// Room fails if a limit allows fewer new processes: pids.max of this cgroup or of one above it, or
+// RLIMIT_NPROC of the processes' user, which counts threads and does not bind root. A limit that
+// cannot be read counts as none.
 func Room(processes int, of *safefile.Rights) error {
 	if room, why := cgroup.ProcessRoom(); processes > room {
 		return fmt.Errorf("%d ranks need as many processes, and this cgroup has room for %d (%s): raise it (docker run --pids-limit; TasksMax= of a systemd unit)",
 			processes, room, why)
 	}
-	// Counting takes a while on a large machine, and a limit above this is never near.
+	// Counting takes a while on a large machine, and is unnecessary if the limit is above this
+	// number.
 	const plenty = 16 << 10
 	uid := os.Getuid()
 	if of != nil {
@@ -36,7 +37,7 @@ func Room(processes int, of *safefile.Rights) error {
 	return nil
 }
 
-// Memory returns how many bytes new processes may use without making the kernel swap or kill: what
-// /proc/meminfo calls available, and no more than the limits of this cgroup and those above it
+// Memory returns how many bytes new processes may use without making the kernel swap or kill: the
+// available memory of /proc/meminfo, and no more than the limits of this cgroup and those above it
 // leave. It returns 0 if unknown.
 func Memory() int { return min(procfs.Available(), cgroup.MemoryRoom()) }

@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// TestRoomInACgroup looks from a cgroup with a limit, and from one below it.
+// TestRoomInACgroup asks for the room in a cgroup with a limit, and in a cgroup below it.
 func TestRoomInACgroup(t *testing.T) {
 	if os.Getenv("ROOM") != "" {
 		room, why := cgroup.ProcessRoom()
@@ -65,7 +65,7 @@ func TestRoomOfAUser(t *testing.T) {
 	}
 	c := exec.Command("prlimit", "--nproc=2000", os.Args[0], "-test.run=^TestRoomOfAUser$")
 	if os.Getuid() == 0 {
-		program := filepath.Join(t.TempDir(), "test") // where another user may come
+		program := filepath.Join(t.TempDir(), "test") // another user may enter it
 		must(t, os.Chmod(filepath.Dir(program), 0o755))
 		must(t, os.Chmod(filepath.Dir(filepath.Dir(program)), 0o755))
 		text, err := os.ReadFile(os.Args[0])

@@ -22,10 +22,10 @@ type Scope struct {
 	sup    *Supervisor
 	name   string
 	marker string
-	// since is older than all its processes.
+	// since is an epoch before the start of all its processes.
 	since Epoch
 	group scopeGroup
-	// killed says that SIGKILLs are this program's from now on.
+	// killed says that from now on SIGKILLs come from this program.
 	killed atomic.Bool
 	// rush ends grace periods, which hurry closes.
 	rush  chan struct{}
@@ -33,7 +33,8 @@ type Scope struct {
 	forks scopeForks
 
 	mu sync.Mutex
-	// procs is complete once the scope is barred. Their numbers are theirs until it has ended.
+	// procs is complete once the scope is barred. The kernel does not reuse the numbers of these
+	// processes until the scope has ended.
 	procs         []*Process
 	barred, ended bool
 
@@ -48,8 +49,8 @@ type scopeForks struct {
 	serves atomic.Bool
 	// asking is held for reading while a Forker makes a process of the scope, which may take long.
 	asking sync.RWMutex
-	// waiting are processes of the scope that wait to become those of commands. The scope's mu guards
-	// it.
+	// waiting are processes of the scope that wait to become processes of commands. The scope's mu
+	// guards it.
 	waiting []*waiter
 }
 
@@ -109,8 +110,8 @@ func (sc *Scope) Start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// keepsLease kills the scope, and fails, if the lease has expired: this process was stopped, and
-// the guardian may have killed the scope before the newest fork.
+// keepsLease kills the scope and returns an error if the lease has expired: this process was
+// stopped, and the guardian may have killed the scope before the newest fork.
 func (sc *Scope) keepsLease() error {
 	if !sc.sup.guard.Expired(BootTime()) {
 		return nil
@@ -165,7 +166,7 @@ func (sc *Scope) exec(path string, c *Command, files []uintptr) (*Process, error
 	return p, nil
 }
 
-// refuses returns why no process can be started any more.
+// refuses returns the reason why no process can be started any more.
 func (sc *Scope) refuses() error {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
@@ -203,26 +204,27 @@ func (sc *Scope) trail() sweep.Trail {
 	return t
 }
 
-// Member is a process of a scope at the time when it was looked at.
+// Member has facts about a process of a scope at one moment.
 type Member struct {
 	PID int
-	// Leader is the process that was started and has that session.
+	// Leader is the process that was started and leads the session.
 	Leader int
 	Name   string
 	// State is the kernel's letter: R, S, D, T, t (proc_pid_stat(5)). A zombie is no member.
 	State byte
-	// CPU is the processor time of the process and of its children that have ended. Faults are the
-	// pages that they have touched first: a process that computes touches some all the time, and
-	// one that spins in a wait does not.
+	// CPU is the processor time of the process and of its children that have ended. Faults counts
+	// the pages that they have touched for the first time: a process that computes touches new
+	// pages all the time, and a process that spins in a wait does not.
 	CPU    time.Duration
 	Faults uint64
 	// IO counts bytes of read(2), write(2) and the like, on files and pipes; 0 if unknown.
 	IO uint64
-	// Memory is its resident memory in bytes, shared memory included.
+	// Memory is the resident memory of the process in bytes, shared memory included.
 	Memory uint64
 }
 
-// Members returns the living processes in the sessions of those that were started, in no order.
+// Members returns the living processes in the sessions of the processes that were started, in no
+// order.
 func (sc *Scope) Members() ([]Member, error) { return members(sc.trail()) }
 
 // Members returns the living processes in the sessions of leaders, which another process has

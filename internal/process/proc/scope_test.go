@@ -95,7 +95,8 @@ func TestCPUs(t *testing.T) {
 	}
 }
 
-// TestMemory reads the policy of a rank's memory from numa_maps(5), which has it for each mapping.
+// TestMemory reads the policy of a rank's memory from numa_maps(5), which names the policy of each
+// mapping.
 func TestMemory(t *testing.T) {
 	sc := newTestScope(t, newSupervisor(t, Options{}))
 	policy := func(node *int) string {
@@ -176,7 +177,8 @@ func endFD(o *output) int32 {
 	return number
 }
 
-// Only the process that adopted it can find a daemon without session, environment and parent.
+// If a daemon has left its session, its environment and its parent, only the process that adopted
+// it can find it.
 func TestHiddenDaemon(t *testing.T) {
 	ways(t, func(t *testing.T, opts Options) {
 		out, sc := newOutput(t), newTestScope(t, newSupervisor(t, opts))
@@ -321,7 +323,7 @@ func TestOrphansAreReaped(t *testing.T) {
 
 func TestNothingIsLeftOpen(t *testing.T) {
 	ways(t, func(t *testing.T, opts Options) {
-		s, err := New(opts) // the runtime opens these once, from here on
+		s, err := New(opts) // the runtime opens such files once, from here on
 		must(t, err)
 		must(t, s.Close())
 		before := descriptorsOpen(t)
@@ -341,7 +343,7 @@ func TestNothingIsLeftOpen(t *testing.T) {
 		r, w, err := os.Pipe()
 		must(t, err)
 		must(t, r.Close())
-		must(t, s.Hold(w)) // whose other end waits for no proof
+		must(t, s.Hold(w)) // the other end waits for no proof
 		must(t, w.Close())
 		must(t, s.Close())
 		must(t, s.Close())
@@ -375,7 +377,7 @@ func TestCgroupsOfRanksAreRemoved(t *testing.T) {
 	}
 }
 
-// Ranks start although a cleanup of empty cgroups has removed the supervisor's.
+// Ranks start although a cleanup of empty cgroups has removed the supervisor's cgroup.
 func TestRemovedHomeIsMadeAgain(t *testing.T) {
 	needCgroup(t)
 	s := newSupervisor(t, Options{})

@@ -14,16 +14,17 @@ import (
 	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
-// waiter is a process of the scope that a Forker has made, and that waits to become a command's.
+// waiter is a process of the scope that was made by a Forker and waits to become the process of a
+// command.
 type waiter struct {
 	*Process
 	forker Forker
 	fork   Fork
 }
 
-// Ahead has a Forker make a process that waits in the scope. A later Start with that Forker then
-// needs no fork. The process ends with [Scope.Dismiss], when the scope is stopped or killed, or when
-// this process dies.
+// Ahead asks a Forker for a process that waits in the scope. A later Start with that Forker then
+// needs no fork. The process ends with [Scope.Dismiss], when the scope is stopped or killed, or
+// when this process dies.
 func (sc *Scope) Ahead(f Forker, as *safefile.Rights) error {
 	if err := sc.sup.guard.Ready(); err != nil {
 		return err
@@ -67,7 +68,7 @@ func (sc *Scope) waits(f Forker) *waiter {
 	return w
 }
 
-// await has a Forker make a process.
+// await asks a Forker for a process.
 func (sc *Scope) await(f Forker, as *safefile.Rights) (*waiter, error) {
 	sc.sup.table.asking(1)
 	defer sc.sup.table.asking(-1)
@@ -89,8 +90,8 @@ func (sc *Scope) await(f Forker, as *safefile.Rights) (*waiter, error) {
 	return &waiter{p, f, fork}, nil
 }
 
-// forkByServer has the command's Forker make the process, unless one waits that can become it. Only
-// signals and stops of this scope wait for it.
+// forkByServer asks the command's Forker for the process, unless a process waits that can become
+// it. Nothing waits for the Forker except signals and stops of this scope.
 func (sc *Scope) forkByServer(c *Command, files []uintptr) (*Process, error) {
 	sc.forks.asking.RLock()
 	defer sc.forks.asking.RUnlock()
@@ -115,14 +116,14 @@ func (sc *Scope) forkByServer(c *Command, files []uintptr) (*Process, error) {
 			return w.Process, nil
 		}
 		w.discard()
-		if !ahead { // one that has waited for hours may have died
+		if !ahead { // a process that has waited for hours may have died
 			return nil, err
 		}
 	}
 }
 
 func (w *waiter) discard() {
-	_ = w.fork.Close() // it closes a socket
+	_ = w.fork.Close() // closes a socket
 	w.Process.discard()
 }
 
@@ -132,13 +133,13 @@ func (p *Process) discard() {
 	go p.wait(func(*Process) {})
 }
 
-// admit adds a process that a Forker says is a fork of its server, if it can be one. A server may
-// be another user's process and claim anything, but this process, which may be root's, signals,
-// moves and kills what it admits.
+// admit adds a process if a Forker says that it is a fork of the Forker's server, and if it can be
+// such a fork. A server may be another user's process and claim anything, but this process, which
+// may be root's, signals, moves and kills the processes that it admits.
 //
 // Until it is reaped, a child of this process keeps its number. No process is reaped that is in the
-// table, or that was forked by a server while a Forker is at work, see [pidTable.knows]. So what is
-// found out about the number holds for as long as the process is in the scope.
+// table, or that was forked by a server while a Forker is at work, see [pidTable.knows]. So all
+// facts found out about the number hold for as long as the process is in the scope.
 func (sc *Scope) admit(pid int, as *safefile.Rights) (*Process, error) {
 	h := procfs.Open(pid)
 	err := sc.sup.checkFork(h, as)
@@ -154,8 +155,8 @@ func (sc *Scope) admit(pid int, as *safefile.Rights) (*Process, error) {
 	return p, nil
 }
 
-// checkFork fails unless a process can be a fork of a server: it is a child of this process, in the
-// session of a process that has [Command.Serves], and runs with the given rights.
+// checkFork returns an error unless a process can be a fork of a server: it is a child of this
+// process, in the session of a process that has [Command.Serves], and runs with the given rights.
 func (s *Supervisor) checkFork(h procfs.Handle, as *safefile.Rights) error {
 	st, err := checkChild(h, as)
 	if err == nil && !s.serving(st.Session) {
@@ -164,7 +165,7 @@ func (s *Supervisor) checkFork(h procfs.Handle, as *safefile.Rights) error {
 	return err
 }
 
-// separate fails unless an admitted process has moved to a session of its own.
+// separate returns an error unless an admitted process has moved to a session of its own.
 func (p *Process) separate(as *safefile.Rights) error {
 	st, err := checkChild(p.handle, as)
 	if err == nil && st.Session != p.pid {
@@ -176,8 +177,8 @@ func (p *Process) separate(as *safefile.Rights) error {
 	return nil
 }
 
-// checkChild needs a pidfd. There is none for a thread, nor for a number that names no process or
-// several.
+// checkChild needs a pidfd. There is no pidfd for a thread, or for a number that names no process
+// or several.
 func checkChild(h procfs.Handle, as *safefile.Rights) (procfs.Stat, error) {
 	if !h.Pinned() {
 		return procfs.Stat{}, errors.New("there is no such process")
@@ -191,7 +192,7 @@ func checkChild(h procfs.Handle, as *safefile.Rights) (procfs.Stat, error) {
 	case as != nil && !slices.Equal(owners(h.PID), slices.Repeat([]int{int(as.UID)}, 4)):
 		return procfs.Stat{}, fmt.Errorf("it does not run as uid %d alone", as.UID)
 	}
-	// If the process exists now, the number was its own when it was read.
+	// If the process exists now, the number named this process when it was read.
 	return st, h.Exists()
 }
 
@@ -211,8 +212,8 @@ func (s *Supervisor) serving(session int) bool {
 	return slices.ContainsFunc(servers, func(sc *Scope) bool { return slices.Contains(sc.trail().Sessions, session) })
 }
 
-// collect ends and reaps forks of the scope's servers that no Forker has admitted: they are still
-// in the servers' sessions. A subreaper reaps them anyway.
+// collect ends and reaps forks of the scope's servers that no Forker has admitted: these forks are
+// still in the servers' sessions. A subreaper reaps them anyway.
 func (sc *Scope) collect(deadline time.Time) error {
 	if !sc.forks.serves.Load() || sc.sup.opts.Subreaper {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
-// forker is a Forker that forks nothing, and returns on request.
+// forker is a Forker that forks nothing, and returns when the test tells it to.
 type forker struct{ asked, answer chan struct{} }
 
 func (f forker) Fork(Birth) (Fork, error) {
@@ -65,8 +65,8 @@ func TestSlowForker(t *testing.T) {
 	})
 }
 
-// parent is a server that makes a child of its own parent, which reads its input, and prints the
-// numbers of the child and of a thread.
+// parent is a server that makes a child of its own parent and prints the numbers of the child and
+// of a thread. The child reads its input.
 func parent() {
 	child, err := syscall.ForkExec("/bin/cat", []string{"cat"}, &syscall.ProcAttr{
 		Files: []uintptr{0, 2, 2}, Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_PARENT},
@@ -148,7 +148,7 @@ func TestFalseForks(t *testing.T) {
 		{"a thread", thread, "no such process"},
 	} {
 		if err := examineNumber(s, is.pid); is.pid <= 1 && err == nil {
-			t.Fatalf("%s is taken for a fork", is.what) // and is not tried: to end it would end this machine's processes
+			t.Fatalf("%s is taken for a fork", is.what) // and is not tried: its end would end this machine's processes
 		}
 		if n := name(is.pid); n.born == nil || !strings.Contains(n.born.Error(), is.want) {
 			t.Errorf("%s is a fork because %v, want %q", is.what, n.born, is.want)
@@ -185,8 +185,8 @@ func waitKilled(cmd *exec.Cmd) error {
 	return nil
 }
 
-// A fork server may outlive all scopes, and keeps the processes with its mark; an orphan without a
-// mark does not.
+// A fork server may outlive all scopes, and the processes with its mark stay alive; an orphan
+// without a mark does not stay alive.
 func TestOrphansBesideAServer(t *testing.T) {
 	ways(t, func(t *testing.T, opts Options) {
 		s := newSupervisor(t, opts)

@@ -13,7 +13,8 @@ import (
 // thread is an operating system thread that forks ranks. PR_SET_PDEATHSIG fires when the thread
 // that forked ends, so these threads end only with the supervisor, when no rank is left.
 type thread struct {
-	// all is the thread's set of CPUs before it bound a rank; err is why that is unknown.
+	// all is the thread's set of CPUs before it bound a rank; err is the reason if the set is
+	// unknown.
 	all   unix.CPUSet
 	err   error
 	bound bool
@@ -22,7 +23,7 @@ type thread struct {
 }
 
 func spawn(work <-chan func(*thread)) {
-	// It is never unlocked: another goroutine could otherwise end the thread.
+	// The thread is never unlocked: another goroutine could otherwise end it.
 	runtime.LockOSThread()
 	var t thread
 	t.err = unix.SchedGetaffinity(0, &t.all)
@@ -54,7 +55,7 @@ func (s *Supervisor) fork(path string, c *Command, marker string, files []uintpt
 			done <- result{0, c.failure(codeOwn, "%v", err)}
 			return
 		}
-		// Go forks with CLONE_VFORK|CLONE_VM, which costs the same however large this process is.
+		// Go forks with CLONE_VFORK|CLONE_VM, which costs the same for a small and a large process.
 		pid, err := syscall.ForkExec(path, c.Args, attr)
 		if err != nil {
 			done <- result{0, c.as(func() *StartError { return diagnose(c, path, err) })}
@@ -67,8 +68,7 @@ func (s *Supervisor) fork(path string, c *Command, marker string, files []uintpt
 	return r.pid, r.fail
 }
 
-// bind gives the thread the CPUs that its next child inherits: all that it may use if cpus is
-// empty.
+// bind gives the thread the CPUs that its next child inherits: all allowed CPUs if cpus is empty.
 func (t *thread) bind(cpus []int) error {
 	if len(cpus) == 0 && !t.bound {
 		return nil

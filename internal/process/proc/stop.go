@@ -16,8 +16,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
-// Signal sends a signal to those processes of each process group that catch it, or to the whole
-// group if none does. That includes processes whose Start has not returned yet.
+// Signal sends a signal to the processes of each process group that catch the signal, or to the
+// whole group if none catches it. It includes processes whose Start has not returned yet.
 func (sc *Scope) Signal(sig os.Signal) {
 	number, ok := sig.(syscall.Signal)
 	if !ok {
@@ -45,7 +45,8 @@ func (sc *Scope) started() sweep.Trail {
 	return sc.trail()
 }
 
-// living calls f for each process, unless the scope has ended and their numbers may be reused.
+// living calls f for each process. It does nothing if the scope has ended, because the numbers may
+// be reused.
 func (sc *Scope) living(f func(*Process)) {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
@@ -58,11 +59,11 @@ func (sc *Scope) living(f func(*Process)) {
 }
 
 // Stop sends SIGCONT and a signal to the processes of each rank that can act on the signal, see
-// [Process.ask]. If heard is set, they have had the signal already and do not get it again. When
-// these have ended, the rest of the rank gets SIGTERM. Stop waits until all processes in these
-// groups have exited or the grace period is over, and kills what is left. It returns when the scope
-// is empty; the error names processes that outlive SIGKILL for two minutes. No process can be
-// started any more.
+// [Process.ask]. If heard is set, these processes have already had the signal and do not get it
+// again. When they have ended, the other processes of the rank get SIGTERM. Stop waits until all
+// processes in these groups have exited or the grace period is over, and kills the remaining
+// processes. It returns when the scope is empty; the error names processes that outlive SIGKILL for
+// two minutes. No process can be started any more.
 func (sc *Scope) Stop(sig syscall.Signal, heard bool, grace time.Duration) error {
 	deadline := time.Now().Add(grace)
 	sc.bar()
@@ -93,14 +94,14 @@ func (sc *Scope) Stop(sig syscall.Signal, heard bool, grace time.Duration) error
 }
 
 // Kill kills everything at once, and ends the grace period of a Stop that is under way. It returns
-// as Stop does.
+// when the scope is empty, with the same error as Stop.
 func (sc *Scope) Kill() error {
 	sc.bar()
 	sc.hurry()
 	return sc.end()
 }
 
-// Close kills what is left, waits until the scope is empty, and removes its cgroup.
+// Close kills the remaining processes, waits until the scope is empty, and removes its cgroup.
 func (sc *Scope) Close() error {
 	if err := sc.Kill(); err != nil {
 		return err
@@ -121,7 +122,8 @@ func (sc *Scope) Close() error {
 	return errors.Join(unix.Close(sc.group.fd), cgroup.Remove(sc.group.dir))
 }
 
-// bar refuses new processes, waits for those that are being forked, and ends those that wait.
+// bar refuses new processes, waits for the processes that are being forked, and ends the processes
+// that wait.
 func (sc *Scope) bar() {
 	defer sc.Dismiss()
 	sc.forks.asking.Lock()
@@ -150,8 +152,8 @@ func (sc *Scope) awaitLeaders(deadline time.Time, rush <-chan struct{}) bool {
 	return true
 }
 
-// awaitGroups waits for the rest of the groups that got SIGTERM: a shell dies of it at once, while
-// the training program that it started still writes its checkpoint.
+// awaitGroups waits for the remaining processes of the groups that got SIGTERM: a shell dies of
+// SIGTERM at once, while the training program that the shell started still writes its checkpoint.
 func (sc *Scope) awaitGroups(deadline time.Time) {
 	found := sc.trail()
 	for {
@@ -162,7 +164,8 @@ func (sc *Scope) awaitGroups(deadline time.Time) {
 	}
 }
 
-// end kills all and waits until nothing is left. Then the numbers of the processes may be reused.
+// end kills all processes and waits until none is left. Then the numbers of the processes may be
+// reused.
 func (sc *Scope) end() error {
 	sc.ending.Lock()
 	defer sc.ending.Unlock()

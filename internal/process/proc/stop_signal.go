@@ -14,14 +14,14 @@ import (
 
 // A signal to a whole process group harms a rank whose processes depend on each other: data loader
 // workers die of SIGTERM at once, and the trainer dies of their death instead of saving. So a
-// signal goes to the process that can act on it: the leader, or if the leader does not catch the
-// signal (a shell, conda run, numactl), the topmost descendants that do. The rest gets SIGTERM once
-// these have ended. If no process catches the signal, the whole group gets it.
+// signal goes to the process that can act on it: the leader, or, if the leader does not catch the
+// signal (a shell, conda run, numactl), the topmost descendants that catch it. The other processes
+// get SIGTERM once these have ended. If no process catches the signal, the whole group gets it.
 //
 // A terminal sends SIGINT and SIGQUIT to a whole group. Programs that start others (bash, uv, a
 // launcher in Python) rely on that: they catch these two, wait for the other program, and do not
-// pass them on. So the whole group gets them, and the rest gets SIGTERM once the processes that
-// catch them have ended.
+// pass them on. So the whole group gets these signals. Once the processes that catch them have
+// ended, the others get SIGTERM.
 
 // fromTerminal reports whether programs expect a signal to reach the whole process group.
 func fromTerminal(sig unix.Signal) bool { return sig == unix.SIGINT || sig == unix.SIGQUIT }
@@ -32,7 +32,7 @@ func catches(pid int, sig unix.Signal) bool {
 	return err == nil && mask&(1<<(uint(sig)-1)) != 0
 }
 
-// family is the living processes of a scope, by parent and by process group.
+// family has the living processes of a scope, by parent and by process group.
 type family struct {
 	children, groups map[int][]procfs.Stat
 }
@@ -79,9 +79,10 @@ func (f family) catchers(group int, sig unix.Signal) (found []procfs.Stat) {
 const wrapperMemory = 64 << 20
 
 // Catches reports whether the program of a rank catches a signal, and may save a checkpoint then.
-// The program is the leader, or what a leader only starts. Helpers of a program do not count:
-// copies of it, such as data loader workers, and those of a large one. SIGINT and SIGQUIT do not
-// either, since Python catches them for every program.
+// The program is the leader, or the process that a leader starts if the leader does nothing else.
+// Helpers of a program do not count: copies of it, such as data loader workers, and all helpers of
+// a large program. SIGINT and SIGQUIT do not count either, since Python catches them for every
+// program.
 func Catches(leader int, members []Member, sig unix.Signal) bool {
 	if fromTerminal(sig) {
 		return false
@@ -103,8 +104,8 @@ func Catches(leader int, members []Member, sig unix.Signal) bool {
 	return look(leader)
 }
 
-// copied reports whether a process is a copy of its parent: a fork, or what Python's multiprocessing
-// starts in its place.
+// copied reports whether a process is a copy of its parent: a fork, or the process that Python's
+// multiprocessing starts instead of a fork.
 func copied(pid, parent int) bool {
 	own, err := procfs.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if err != nil || bytes.Contains(own, []byte("from multiprocessing.")) {
@@ -114,9 +115,10 @@ func copied(pid, parent int) bool {
 	return err != nil || bytes.Equal(own, its)
 }
 
-// ask sends a signal to those processes of a rank that can act on it, unless they have had it, and
-// returns them. It returns nil if no process can act on the signal: then the whole group gets
-// SIGTERM, which ends programs without a handler, even if they ignore the other signal.
+// ask sends a signal to the processes of a rank that can act on it, unless they have already had
+// the signal, and returns these processes. It returns nil if no process can act on the signal: then
+// the whole group gets SIGTERM, which ends programs without a handler, even if they ignore the
+// other signal.
 func (p *Process) ask(sig unix.Signal, heard bool, f func() family) []procfs.Handle {
 	found := p.recipients(sig, f)
 	switch {
@@ -152,8 +154,8 @@ func (p *Process) recipients(sig unix.Signal, f func() family) []procfs.Stat {
 	return f().topmost(p.pid, sig)
 }
 
-// signalGroup ignores groups that have ended, and those that the kernel does not let this process
-// signal.
+// signalGroup signals a group. It ignores groups that have ended, and groups that this process may
+// not signal.
 func (p *Process) signalGroup(sig unix.Signal) { _ = unix.Kill(-p.pid, sig) }
 
 // open opens a handle on each process that still lives.

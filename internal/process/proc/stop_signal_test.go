@@ -13,8 +13,8 @@ import (
 const trainer = `trap 'sleep 0.2; echo saved; exit' TERM
 sh -c 'trap "echo worker told; exit" TERM; echo ready; while :; do sleep 0.02; done' & wait; while :; do sleep 0.02; done`
 
-// TestStopSignalsHandlers has a stop reach the process that can act on it, and the others once that
-// has ended.
+// TestStopSignalsHandlers: a stop reaches the process that can act on it, and the other processes
+// once that process has ended.
 func TestStopSignalsHandlers(t *testing.T) {
 	for _, c := range []struct {
 		name, script string
@@ -51,7 +51,8 @@ func TestStopSignalsHandlers(t *testing.T) {
 	}
 }
 
-// TestStopOfRanksWithTheSignal: ranks that already have their signal from another sender get none.
+// TestStopOfRanksWithTheSignal: ranks that already have the signal from another sender do not get
+// it again.
 func TestStopOfRanksWithTheSignal(t *testing.T) {
 	out, sc := newOutput(t), newTestScope(t, newSupervisor(t, Options{}))
 	script := strings.ReplaceAll(trainer, "saved; exit' TERM", "saved; exit' INT") + `; trap "echo told" TERM`
@@ -64,8 +65,8 @@ func TestStopOfRanksWithTheSignal(t *testing.T) {
 	}
 }
 
-// TestSignalSparesProcessesWithoutHandler: processes with a handler get the signal, and no others
-// die of it.
+// TestSignalSparesProcessesWithoutHandler: processes with a handler get the signal, and no other
+// processes die of it.
 func TestSignalSparesProcessesWithoutHandler(t *testing.T) {
 	ways(t, func(t *testing.T, opts Options) {
 		out, sc := newOutput(t), newTestScope(t, newSupervisor(t, opts))

@@ -1,7 +1,7 @@
 // Package proc supervises the processes of ranks.
 //
 // A [Supervisor] has one [Scope] for each attempt of a unit. A scope has the [Process]es that end
-// together, with all their descendants, which are held together by:
+// together, with all their descendants. Descendants are held together by:
 //
 //   - a cgroup v2 of the scope, where one can be made: cgroup.kill reaches everything that was forked
 //     (Linux 5.14 and later);
@@ -50,16 +50,17 @@ func NewEpoch() Epoch { return procfs.NewEpoch() }
 // this process is stopped.
 func BootTime() time.Duration { return procfs.BootTime() }
 
-// Holds reports whether cgroups hold the descendants of ranks together here. Without them, a
-// process that leaves its session and clears its environment is found as an orphan while this
-// process lives, but not after a kill -9 of it.
+// Holds reports whether cgroups hold the descendants of ranks together here. Without cgroups, if a
+// process leaves its session and clears its environment, it is found as an orphan while this
+// process lives, but not after a kill -9 of this process.
 func Holds() bool { return cgroup.Usable() }
 
 // Options are a supervisor's choices.
 type Options struct {
-	// Subreaper says that all children of the calling process are the supervisor's. It then adopts
-	// the orphans of its ranks (PR_SET_CHILD_SUBREAPER), and reaps every child in another session
-	// than its own. Leave it false in a program that starts other processes with Setsid.
+	// Subreaper says that all children of the calling process are the supervisor's. The supervisor
+	// then adopts the orphans of its ranks (PR_SET_CHILD_SUBREAPER), and reaps every child in
+	// another session than its own. Leave it false in a program that starts other processes with
+	// Setsid.
 	Subreaper bool
 	// Warn is called, on any goroutine, when something went wrong that fails no call, such as the
 	// death of the guardian. Nil discards.
@@ -72,7 +73,7 @@ type Options struct {
 // Supervisor starts processes and ends them. Several goroutines may use it.
 type Supervisor struct {
 	opts Options
-	// since is older than everything that was started.
+	// since is an epoch before the start of all processes.
 	since Epoch
 	// marker begins the variable that marks each process.
 	marker string
@@ -90,15 +91,15 @@ type Supervisor struct {
 	closed bool
 	// scopes are the scopes that are not closed; true for a scope that has not ended.
 	scopes map[*Scope]bool
-	// unswept says that a scope ended while others lived, so that unmarked orphans of it may be
+	// unswept says that a scope ended while others lived, so unmarked orphans of that scope may be
 	// left.
 	unswept bool
 }
 
 // New returns a supervisor without scopes. Its guardian starts in the background. New first ends
-// what earlier supervisors of this user have left on this machine, if they were killed together
-// with their guardians. It fails if that outlives SIGKILL, or if the kernel refuses what
-// supervision needs.
+// the processes that earlier supervisors of this user have left on this machine, if these
+// supervisors were killed together with their guardians. It fails if such a process outlives
+// SIGKILL, or if the kernel refuses a call that supervision needs.
 func New(opts Options) (*Supervisor, error) {
 	if opts.Warn == nil {
 		opts.Warn = func(error) {}
@@ -209,9 +210,9 @@ func Duplicate(f syscall.Conn) (fd int, err error) {
 	return fd, errors.Join(err, dupErr)
 }
 
-// Close kills what is left, waits until nothing lives, ends the guardian and the held sockets, and
-// removes the cgroups. If processes outlive SIGKILL for two minutes, it names them, and the
-// guardian stays with them.
+// Close kills the remaining processes, waits until none lives, ends the guardian and the held
+// sockets, and removes the cgroups. If processes outlive SIGKILL for two minutes, it names them,
+// and the guardian stays with them.
 func (s *Supervisor) Close() error {
 	s.mu.Lock()
 	closed := s.closed

@@ -43,7 +43,8 @@ func TestMain(m *testing.M) {
 	os.Exit(withRecords(m))
 }
 
-// withRecords lets supervisors of these tests find only what other supervisors of these tests left.
+// withRecords makes supervisors of these tests find no processes except those that other
+// supervisors of these tests left.
 func withRecords(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "records-")
 	if err == nil {
@@ -61,17 +62,17 @@ func withRecords(m *testing.M) int {
 	return code
 }
 
-// plan is what a helper process, a supervisor that a test can kill, shall do. Its ranks write to
-// its descriptor 3.
+// plan says what a helper process has to do. The helper is a supervisor that a test can kill. Its
+// ranks write to its descriptor 3.
 type plan struct {
 	Script   string
 	NoCgroup bool
 	Lease    time.Duration
 	// Hold says that descriptor 4 is a socket for the guardian.
 	Hold bool
-	// Cgroup is the directory of a cgroup to run in, if not the test's own.
+	// Cgroup is the directory of a cgroup to run in, unless it runs in the cgroup of the test.
 	Cgroup string
-	// Eat has the supervisor stop its guardian, renew the lease and touch more memory than Cgroup
+	// Eat makes the supervisor stop its guardian, renew the lease and touch more memory than Cgroup
 	// allows.
 	Eat bool
 }
@@ -90,7 +91,7 @@ func superviseHelper(text string) {
 	s, err := New(Options{Subreaper: true, noCgroup: p.NoCgroup, Warn: func(err error) { fmt.Println(err) }})
 	check(err)
 	if p.Cgroup != "" {
-		// A guardian that starts when memory is short has the kernel kill one process more.
+		// A guardian that starts when memory is short makes the kernel kill one more process.
 		check(answer(s))
 	}
 	sc, err := s.Scope("helper")
@@ -106,7 +107,7 @@ func superviseHelper(text string) {
 	check(out.Close())
 	s.Renew(p.Lease)
 	if p.Lease > 0 {
-		go func() { // until it is stopped
+		go func() { // runs until the guardian is stopped
 			for range time.Tick(p.Lease / 10) {
 				s.Renew(p.Lease)
 			}
@@ -128,8 +129,8 @@ func superviseHelper(text string) {
 	select {}
 }
 
-// eatMemory touches more memory than the test's cgroup allows, in one call: fast enough for
-// guardians that are stopped.
+// eatMemory touches more memory than the test's cgroup allows, in one call, which is fast enough
+// while guardians are stopped.
 func eatMemory() {
 	_, err := unix.Mmap(-1, 0, 128<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
 	fmt.Println("128 MiB fit in 64: ", err)
@@ -152,8 +153,8 @@ func shell(script string, out *os.File) Command {
 	}
 }
 
-// output is a pipe whose end all descendants of a rank hold: its end of file says that all are
-// dead.
+// output is a pipe whose write end all descendants of a rank hold: the end of file says that all
+// are dead.
 type output struct {
 	t *testing.T
 	r *bufio.Reader
@@ -180,7 +181,7 @@ func (o *output) line() string {
 }
 
 // end closes this process's copy of the write end, waits until the last holder is dead, and returns
-// what there was to read.
+// the output.
 func (o *output) end() string {
 	o.t.Helper()
 	o.w.Close()
@@ -237,7 +238,7 @@ func ways(t *testing.T, test func(t *testing.T, opts Options)) {
 	})
 }
 
-// needCgroup skips where no cgroup can be made, except in CI, where one must be.
+// needCgroup skips the test where no cgroup can be made. In CI, a cgroup must be possible.
 func needCgroup(t testing.TB) {
 	t.Helper()
 	home := cgroup.MakeHome()
@@ -256,7 +257,7 @@ type killable struct {
 	home     string
 	proof    []byte
 	words    *bufio.Reader
-	// stderr ends when the supervisor and its guardian have.
+	// stderr ends when the supervisor and its guardian have ended.
 	stderr *output
 }
 
@@ -301,7 +302,7 @@ func (h *killable) kill(t *testing.T) {
 	h.cmd.Wait()
 }
 
-// helperWays is ways for tests with a helper.
+// helperWays does what ways does, for tests with a helper.
 func helperWays(t *testing.T, test func(t *testing.T, p plan)) {
 	t.Run("cgroup", func(t *testing.T) {
 		needCgroup(t)
@@ -318,7 +319,7 @@ func descriptorsOpen(t *testing.T) []string {
 	for _, l := range links {
 		target, err := os.Readlink(l)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // the directory that Glob read
+			continue // the directory vanished after Glob had read it
 		}
 		must(t, err)
 		targets = append(targets, target)

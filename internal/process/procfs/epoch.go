@@ -13,14 +13,14 @@ import (
 
 // Epoch is a moment of this machine that divides older processes from younger ones. Linux hands out
 // process numbers in turn and begins again at the end (idr_alloc_cyclic), so a number alone may
-// prove that its process is older. golaunch then searches only few processes for the descendants of
-// a rank, however many the machine has.
+// prove that its process is older. golaunch then searches few processes for the descendants of a
+// rank, even if the machine has many.
 type Epoch struct {
-	// At is the moment, by [BootTime].
+	// At is the time of the moment, by [BootTime].
 	At time.Duration
-	// Last is the newest process number; 0 where the kernel does not say. Forks is how many
-	// processes and threads the machine has started. Threads is how many of them live: the kernel
-	// skips their numbers.
+	// Last is the newest process number; 0 where the kernel does not say. Forks is the number of
+	// processes and threads that the machine has started. Threads is the number of those that live:
+	// the kernel skips their numbers.
 	Last           int
 	Forks, Threads uint64
 }
@@ -71,7 +71,8 @@ const (
 )
 
 // filter returns the numbers that a process younger than the epoch may have. It returns all numbers
-// if it cannot tell, or if the number of a process that is known to be younger is not among them.
+// if it cannot determine them, or if the number of a process that is known to be younger is missing
+// among them.
 func (e Epoch) filter(pids, younger []int) []int {
 	limit, _ := ReadNumber("/proc/sys/kernel/pid_max")
 	may := e.younger(NewEpoch(), limit)
@@ -82,8 +83,8 @@ func (e Epoch) filter(pids, younger []int) []int {
 }
 
 // younger reports which numbers below a limit the kernel may have handed out from e until now. It
-// returns nil if all numbers are possible: they have begun again, or have advanced by more than the
-// started processes explain.
+// returns nil if all numbers are possible: the numbers have begun again, or they have advanced by
+// more than the started processes explain.
 func (e Epoch) younger(now Epoch, limit int) func(pid int) bool {
 	if e.Last == 0 || now.Last == 0 || now.Forks < e.Forks {
 		return nil

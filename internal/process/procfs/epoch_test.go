@@ -18,7 +18,7 @@ func TestEpoch(t *testing.T) {
 		"some":      {was: Epoch{Last: 5000, Forks: 1}, is: Epoch{Last: 5100, Forks: 90}, old: []int{1, 5000, 5101}, new: []int{5001, 5100}},
 		"none":      {was: Epoch{Last: 5000, Forks: 1}, is: Epoch{Last: 5000, Forks: 1}, old: []int{1, 4999, 5000, 5001}},
 		"begun new": {was: Epoch{Last: 9990, Forks: 1}, is: Epoch{Last: 400, Forks: 100}, old: []int{401, 9990}, new: []int{9991, 301, 400}},
-		// Numbers are passed over that are in use.
+		// Numbers that are in use are skipped.
 		"passed over": {was: Epoch{Last: 1000, Forks: 1, Threads: 5000}, is: Epoch{Last: 6000, Forks: 2}, old: []int{1000}, new: []int{1001}},
 		"come round":  {was: Epoch{Last: 5000, Forks: 1}, is: Epoch{Last: 5100, Forks: 9900}, untold: true},
 		"unexplained": {was: Epoch{Last: 1000, Forks: 1}, is: Epoch{Last: 6000, Forks: 2}, untold: true},

@@ -23,7 +23,7 @@ type Handle struct {
 	file *os.File
 }
 
-// Open never fails: a handle of a process that is gone has nothing to wait for.
+// Open never fails: if the process is gone, a wait for the handle returns at once.
 func Open(pid int) Handle {
 	fd, err := PidfdOpen(pid, 0)
 	if err != nil {

@@ -31,7 +31,8 @@ func ReadFile(path string) (text []byte, err error) {
 	}
 }
 
-// again calls a system call until no signal interrupts it: lxcfs in a container can be.
+// again repeats a system call until no signal interrupts it: a read of lxcfs in a container can be
+// interrupted.
 func again(call func() (int, error)) (int, error) {
 	for {
 		if n, err := call(); !errors.Is(err, unix.EINTR) {

@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stat is what /proc/PID/stat says of a process.
+// Stat has the values of /proc/PID/stat.
 type Stat struct {
 	PID, PPID, Group, Session int
 	Comm                      string
 	State                     byte
-	// Ticks are processor time in units of Tick, and Faults page faults without a disk. Both
-	// include children that were reaped.
+	// Ticks is the processor time in units of Tick. Faults is the number of page faults without a
+	// disk. Both include children that were reaped.
 	Ticks, Faults uint64
-	// Pages are in memory, shared pages included.
+	// Pages is the number of pages in memory, shared pages included.
 	Pages uint64
-	// Start is the time from the machine's start to the process's, in units of Tick.
+	// Start is the time from the machine's start to the start of the process, in units of Tick.
 	Start uint64
 }
 
@@ -34,10 +34,10 @@ func (st Stat) Dead() bool { return st.State == 'Z' || st.State == 'X' }
 
 func (st Stat) String() string { return fmt.Sprintf("%d (%s, state %c)", st.PID, st.Comm, st.State) }
 
-// ReadStat returns false if there is no such process.
+// ReadStat reads the Stat of a process. It returns false if there is no such process.
 func ReadStat(pid int) (Stat, bool) { return readStat(pid, "/proc/"+strconv.Itoa(pid)+"/stat") }
 
-// ReadThread is ReadStat for a thread. The PID of its Stat is the thread's number.
+// ReadThread does what ReadStat does, for a thread. The PID of its Stat is the thread's number.
 func ReadThread(pid, tid int) (Stat, bool) {
 	return readStat(tid, "/proc/"+strconv.Itoa(pid)+"/task/"+strconv.Itoa(tid)+"/stat")
 }

@@ -21,7 +21,7 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// TestReadFile reads what grows beyond its first buffer, as [os.ReadFile] does.
+// TestReadFile: ReadFile reads a file that is larger than its first buffer, as [os.ReadFile] does.
 func TestReadFile(t *testing.T) {
 	const file = "/proc/self/environ"
 	want, err := os.ReadFile(file)

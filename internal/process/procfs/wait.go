@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ChildState is how a child of this process has changed: the part of siginfo_t that waitid(2) fills
-// in.
+// ChildState describes a change of a child of this process: the part of siginfo_t that waitid(2)
+// fills in.
 type ChildState struct {
 	signo, errno, Code, _ int32
 	pid, uid, Status      int32
@@ -21,7 +21,7 @@ const (
 	Stopped = 5
 )
 
-// Wait is waitid(2) for one child. It occupies a thread.
+// Wait calls waitid(2) for one child. It occupies a thread.
 func Wait(pid, options int) (state ChildState, err error) {
 	err = unix.EINTR
 	for err == unix.EINTR {

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/pipetest"
 )
 
-// ranks starts Python processes and returns them when all wait.
+// ranks starts Python processes and returns them when all of them wait.
 func ranks(tb testing.TB, n int, argv ...string) []Process {
 	tb.Helper()
 	c := exec.Command(argv[0], append(argv[1:], strconv.Itoa(n))...)

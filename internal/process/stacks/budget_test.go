@@ -14,7 +14,7 @@ import (
 // their own. All functions share their name and a line table of some length.
 type crowd struct{ threads, calls, table int }
 
-// Addresses of the structures, close enough together that few pages have all of them.
+// Addresses of the structures. They are close together, and few pages have all of them.
 const (
 	theRuntime, theInterpreter, theClass, theName, theTable = 0x10000, 0x11000, 0x12000, 0x13000, 0x20000
 
@@ -23,7 +23,7 @@ const (
 	spacing = 128
 )
 
-// word is what is at an address that is a multiple of 8.
+// word returns the word at an address that is a multiple of 8.
 func (c crowd) word(addr uint64) uint64 {
 	all := uint64(c.threads * c.calls)
 	switch {
@@ -38,7 +38,7 @@ func (c crowd) word(addr uint64) uint64 {
 	case addr == theName+16:
 		return 4
 	case addr == theName+32:
-		return 1<<2 | 1<<5 | 1<<6 // characters of a byte each, in one piece, ASCII
+		return 1<<2 | 1<<5 | 1<<6 // one byte per character, in one piece, ASCII
 	case addr == theTable+16:
 		return uint64(c.table)
 	case addr >= theTable+32 && addr < theTable+32+maxRead:

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	maxCharacters = 4096 // of a string
+	maxCharacters = 4096 // characters of a string
 	maxLength     = 1 << 28
 	// maxCode bounds the instructions of a function, in bytes.
 	maxCode = 1 << 26
@@ -25,7 +25,8 @@ type reader struct {
 	*memory
 	layout
 	pid int
-	// known are the frames of reported calls, as they were last read; empty if there is none.
+	// known has the frames of reported calls, as they were last read; a frame is empty if it is
+	// unknown.
 	known map[position]Frame
 	class uint64 // of code objects, once known
 }
@@ -46,7 +47,8 @@ func (r *reader) learn(stacks []stack) {
 	}
 }
 
-// frameAt keeps only the current line of a line table: a process may have as many tables as calls.
+// frameAt keeps no more of a line table than the current line: a process may have as many tables as
+// calls.
 func (r *reader) frameAt(at position) Frame {
 	co := r.codeAt(at.code)
 	if co == nil {
@@ -78,7 +80,7 @@ func (r *reader) codeAt(at uint64) *code {
 	return co
 }
 
-// isCode reports whether a class is that of code objects.
+// isCode reports whether a class is the class of code objects.
 func (r *reader) isCode(class uint64) bool {
 	if r.class == 0 {
 		name, err := r.word(class + r.className)
@@ -90,7 +92,7 @@ func (r *reader) isCode(class uint64) bool {
 	return class == r.class
 }
 
-// bytesAt is the bytes object that a pointer leads to, or nil.
+// bytesAt returns the bytes object that a pointer leads to, or nil.
 func (r *reader) bytesAt(pointer uint64) []byte {
 	at, err := r.word(pointer)
 	if err != nil {
@@ -107,7 +109,7 @@ func (r *reader) bytesAt(pointer uint64) []byte {
 	return b
 }
 
-// stringAt is the string that a pointer leads to, or empty.
+// stringAt returns the string that a pointer leads to, or an empty string.
 func (r *reader) stringAt(pointer uint64) string {
 	at, err := r.word(pointer)
 	if err != nil {

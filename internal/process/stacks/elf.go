@@ -14,7 +14,7 @@ const (
 	maxChain   = 4096 // symbols with the same hash
 )
 
-// errNoSymbols means that no symbol of a file can be looked up.
+// errNoSymbols means that the symbols of a file cannot be looked up.
 var (
 	errNoSymbols = errors.New("it has no dynamic symbols")
 	errNoELF     = fmt.Errorf("%w: it is no 64-bit little-endian ELF file", errNoSymbols)
@@ -105,7 +105,7 @@ func hash(name string) uint32 {
 	return h
 }
 
-// symbol is the address of a symbol.
+// symbol returns the address of a symbol.
 func (img *image) symbol(name string) (uint64, error) {
 	var table [16]byte // buckets, first symbol, words of the filter, shift
 	if err := img.read(img.table, table[:]); err != nil {

@@ -23,8 +23,8 @@ type compactThread struct {
 	Frames []int `json:"frames,omitempty"`
 }
 
-// Encode writes a sample as JSON of at most [MaxEncoded] bytes. It drops what does not fit, first
-// the last threads and then frames in the middle of stacks, and sets Cut.
+// Encode writes a sample as JSON of at most [MaxEncoded] bytes. If the sample is too large, it
+// drops first the last threads and then frames in the middle of stacks, and sets Cut.
 func Encode(s Sample) ([]byte, error) {
 	s.Name, s.Role, s.Missing = clean(s.Name), clean(s.Role), clipText(s.Missing)
 	frames := maxFrames
@@ -77,7 +77,7 @@ func encode(s Sample, frames int) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
-// Decode reads what [Encode] wrote and refuses anything else.
+// Decode reads the output of [Encode] and refuses anything else.
 func Decode(b []byte) (Sample, error) {
 	s, err := decodeSample(b)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// cleaned is a sample as it arrives.
+// cleaned returns a sample as it arrives.
 func cleaned(s Sample) Sample {
 	s.Missing = visible(s.Missing)
 	var threads []Thread
@@ -39,7 +39,7 @@ func TestAnyEncode(t *testing.T) {
 	})
 }
 
-// TestLargestSample has the most of everything, and no two equal texts.
+// TestLargestSample has a sample with the largest number of everything, and no two equal texts.
 func TestLargestSample(t *testing.T) {
 	n := 0
 	text := func() string {

@@ -15,14 +15,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// recording is the pages of a process that this package has read, and where its Python is in them.
+// recording has the pages of a process that this package has read, and the place of its Python in
+// these pages.
 type recording struct {
 	pages map[uint64][]byte
 	base  uint64
 	minor int
 }
 
-// record reads a process of each version.
+// record reads a process of each Python version.
 func record(tb testing.TB) (recordings []recording) {
 	tb.Helper()
 	for _, python := range pythons(tb) {
@@ -53,7 +54,7 @@ func record(tb testing.TB) (recordings []recording) {
 	return recordings
 }
 
-// frames are those of the main thread, the last in the interpreter's list.
+// frames returns the frames of the main thread, which is the last in the interpreter's list.
 func (r recording) frames(tb interface{ Fatal(...any) }, fetch func(uint64, []byte) error) []Frame {
 	m := borrow(context.Background(), fetch)
 	defer m.release()
@@ -84,9 +85,9 @@ func (r recording) frames(tb interface{ Fatal(...any) }, fetch func(uint64, []by
 	return last
 }
 
-// patched is the memory of a recording with changed words. A patch is 2 bytes for the page, 2 for
-// the place in it, and 8 for the new value, which points to a page of the recording if its lowest
-// byte is odd.
+// patched returns the memory of a recording with changed words. A patch has 2 bytes for the page, 2
+// for the place in the page, and 8 for the new value, which points to a page of the recording if
+// its lowest byte is odd.
 func (r recording) patched(patches []byte) func(addr uint64, page []byte) error {
 	addresses := slices.Sorted(maps.Keys(r.pages))
 	pages := maps.Clone(r.pages)

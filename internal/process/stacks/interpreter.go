@@ -12,7 +12,7 @@ const (
 	maxDepth        = 1 << 16 // frames of a thread
 	// attempts is how often a process is read until two readings agree.
 	attempts = 6
-	// tags are the bits of an object pointer that 3.14 uses otherwise.
+	// tags are the bits of an object pointer that 3.14 uses for other purposes.
 	tags = 7
 )
 
@@ -28,14 +28,14 @@ type call struct {
 	instruction uint64
 }
 
-// stack is the calls of a thread, the innermost first.
+// stack has the calls of a thread, the innermost first.
 type stack struct {
 	state          uint64
 	thread, native uint64
 	tid            int // the kernel's number of the thread on this node, or 0
 	gil, moves     bool
 	calls          []call
-	// depth is the number of calls when the frames were read; calls are the outermost of them.
+	// depth is the number of calls when the frames were read; calls has the outermost of these.
 	depth int
 }
 
@@ -45,9 +45,9 @@ func (s stack) hidden(i int) bool {
 	return outer >= maxFrames/2 && outer < s.depth-maxFrames/2
 }
 
-// steady returns the stacks on which two readings in a row agree, the main thread first. For a
-// thread on which they do not agree, it returns the calls that both have. It reads the functions
-// between the two readings, so these are the called functions.
+// steady returns the stacks on which two readings in a row agree, the main thread first. If the two
+// readings of a thread do not agree, it returns the calls that both have. It reads the functions
+// between the two readings, so they are the functions of these calls.
 func (r *reader) steady(runtime uint64) ([]stack, error) {
 	var before, common []stack
 	var err error
@@ -147,7 +147,7 @@ func (l layout) interpreterAt(m *memory, stacks []stack, at, runtime uint64) ([]
 	return nil, errTooMuch
 }
 
-// holderOf is the thread that holds the interpreter lock, or 0.
+// holderOf returns the thread that holds the interpreter lock, or 0.
 func (l layout) holderOf(m *memory, interpreter, runtime uint64) uint64 {
 	lock := runtime
 	if l.lockOfInterpreter {
@@ -167,11 +167,11 @@ func (l layout) holderOf(m *memory, interpreter, runtime uint64) uint64 {
 	return holder
 }
 
-// stackAt reads the stack of a thread. It ends where it cannot be followed; a second reading shows
-// whether that was its end.
+// stackAt reads the stack of a thread up to the first frame that cannot be followed; a second
+// reading shows whether that was the end of the stack.
 func (l layout) stackAt(m *memory, state, holder uint64) stack {
 	s := stack{state: state, gil: state == holder}
-	s.thread, _ = m.word(state + l.thread) // 0 is none
+	s.thread, _ = m.word(state + l.thread) // 0 means none
 	if l.native > 0 {
 		s.native, _ = m.word(state + l.native)
 	}

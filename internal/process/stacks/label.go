@@ -6,8 +6,9 @@ import (
 	"github.com/golaunch/golaunch/internal/process/fold"
 )
 
-// label is a set of ranks for people in at most that many bytes: r0-36,38-511, or r0-511 -r37 if few
-// are missing. If it is too long, it counts the rest.
+// label returns a set of ranks as a text for people, with at most the given number of bytes:
+// r0-36,38-511, or r0-511 -r37 if few are missing. If the text would be too long, it has the count
+// of the other ranks.
 func label(s fold.Ranks, most int) string {
 	if len(s) == 0 {
 		return "no rank"
@@ -28,12 +29,12 @@ func label(s fold.Ranks, most int) string {
 }
 
 func all(s fold.Ranks) string {
-	text, _ := s.MarshalText() // which never fails
+	text, _ := s.MarshalText() // never fails
 	return string(text)
 }
 
-// withGaps is a set as all ranks from its first to its last, less some. It is empty if more ranks
-// are missing than present.
+// withGaps writes a set as all ranks from its first to its last, less some. It returns nothing if
+// more ranks are missing than present.
 func withGaps(s fold.Ranks) string {
 	gaps := s.Gaps()
 	if len(gaps) == 0 || gaps.Len() >= s.Len() {

@@ -6,12 +6,13 @@ import (
 	"fmt"
 )
 
-// layout is the offsets, in bytes, of the members of CPython's structures that lead to a stack.
+// layout has the offsets, in bytes, of the members of CPython's structures that lead to a stack.
 type layout struct {
 	major, minor int
 	// The runtime and an interpreter.
 	interpreters, nextInterpreter, threads uint64
-	// The interpreter lock: in the runtime, or in what an interpreter points to at lock.
+	// The interpreter lock: in the runtime, or in the structure that an interpreter points to at
+	// lock.
 	lock, holder, locked uint64
 	lockOfInterpreter    bool
 	// A thread. Its frame is behind a pointer to a C frame, at cFrame in it. native is 0 if the
@@ -93,8 +94,8 @@ var publications = map[int]published{
 
 const (
 	cookie    = "xdebugpy"
-	words     = 80      // of what is published
-	maxOffset = 1 << 20 // of a member
+	words     = 80      // words that CPython publishes
+	maxOffset = 1 << 20 // offset of a member
 )
 
 var errFreeThreaded = errors.New("it is a build without the GIL")
@@ -102,7 +103,7 @@ var errFreeThreaded = errors.New("it is a build without the GIL")
 // unknown is the error for a version that this package cannot read.
 func unknown(minor int) error { return fmt.Errorf("the memory of Python 3.%d is not known", minor) }
 
-// layoutAt is the layout that a runtime publishes, or that its version has.
+// layoutAt returns the layout that a runtime publishes, or the layout of its version.
 func layoutAt(m *memory, runtime uint64, minor int) (layout, error) {
 	b, err := m.bytes(runtime, 16+8*words)
 	if err != nil {

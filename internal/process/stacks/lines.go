@@ -10,7 +10,7 @@ func (co *code) line(instruction uint64, minor int) int {
 		}
 		return bounded(locations(co.lines, co.first, int(at)))
 	case int32(instruction) < 0:
-		return bounded(co.first) // it has not started
+		return bounded(co.first) // the call has not started
 	case minor == 10:
 		return bounded(ranges(co.lines, co.first, 2*int(int32(instruction))))
 	}
@@ -38,8 +38,8 @@ func increments(table []byte, line, at int) int {
 	return line
 }
 
-// ranges reads the table of 3.10: the bytes that have a line, and its distance from the line
-// before; -128 means no line.
+// ranges reads the table of 3.10: the number of bytes that have a line, and the distance of this
+// line from the line before; -128 means no line.
 func ranges(table []byte, line, at int) int {
 	end := 0
 	for ; len(table) >= 2; table = table[2:] {
@@ -59,7 +59,7 @@ func ranges(table []byte, line, at int) int {
 
 // The kinds of entries in a location table.
 const (
-	firstOfLine = 10 // 11 and 12 too: the same line, the next, the one after it
+	firstOfLine = 10 // 10, 11 and 12: the same line, the next, or the second next
 	noColumns   = 13
 	longEntry   = 14
 	noLocation  = 15
@@ -93,8 +93,8 @@ func locations(table []byte, line, at int) int {
 	return 0
 }
 
-// signed is a number in groups of 6 bits, the lowest first. The seventh bit says that another group
-// follows, and the lowest bit of the number is its sign.
+// signed reads a number in groups of 6 bits, the lowest first. The seventh bit says that another
+// group follows, and the lowest bit of the number is its sign.
 func signed(b []byte) int {
 	n := 0
 	for i, c := range b[:min(len(b), 6)] {

@@ -56,8 +56,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// place is what a frame of a version stores for a byte of a function whose instructions are at
-// 1<<20.
+// place returns the value that a frame of a Python version stores for a byte of a function whose
+// instructions are at 1<<20.
 func place(at, minor int) uint64 {
 	switch {
 	case minor >= 11:

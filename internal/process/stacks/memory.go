@@ -35,7 +35,7 @@ var (
 type memory struct {
 	// fetch fills the page at an address.
 	fetch func(addr uint64, page []byte) error
-	// over returns why reading should end, or nil.
+	// over returns the reason why reading should end, or nil.
 	over  func() error
 	pages map[uint64]int // the place in slab of the page at an address
 	slab  []byte
@@ -90,7 +90,7 @@ func (o openMemory) page(addr uint64, page []byte) error {
 	return err
 }
 
-// page is the page at an address, until the next call.
+// page returns the page at an address, which is valid until the next call.
 func (m *memory) page(addr uint64) ([]byte, error) {
 	if at, ok := m.pages[addr]; ok {
 		return m.slab[at : at+pageSize], nil
@@ -161,7 +161,7 @@ func (m *memory) half(addr uint64) (uint32, error) {
 	return binary.LittleEndian.Uint32(b[:]), err
 }
 
-// text is the beginning of a zero-terminated string.
+// text returns the beginning of a zero-terminated string.
 func (m *memory) text(addr uint64, most int) string {
 	for n := most; n > 0; n /= 2 { // the next page may not be mapped
 		if b, err := m.bytes(addr, n); err == nil {

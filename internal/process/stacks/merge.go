@@ -11,28 +11,28 @@ import (
 
 // MergeOptions are the options of [Merge].
 type MergeOptions struct {
-	// Lines tells calls of a function apart by their line. Otherwise only the innermost calls are
-	// told apart, and other calls have a line if all ranks agree on it.
+	// Lines distinguishes calls of a function by their line. Otherwise only the innermost calls are
+	// distinguished by line, and other calls have a line if all ranks agree on it.
 	Lines bool
-	// Waits also tells stacks apart by where the thread waits in the kernel.
+	// Waits also distinguishes stacks by the place where the thread waits in the kernel.
 	Waits bool
 }
 
-// Tree is the merged stacks of all ranks.
+// Tree has the merged stacks of all ranks.
 type Tree struct {
 	// Ranks are the ranks in the tree, and Processes their number of processes.
 	Ranks     fold.Ranks `json:"ranks"`
 	Processes int        `json:"processes"`
-	// Groups are threads with the same job in different processes: main threads first, then those
-	// of the fewest ranks.
+	// Groups are threads with the same job in different processes: main threads first, then the
+	// groups of the fewest ranks.
 	Groups []Group `json:"groups"`
 	// Missing are the reasons why the stacks of some ranks are incomplete.
 	Missing []Missing `json:"missing"`
 }
 
-// Group is the threads of a role with the same entry function.
+// Group has the threads of a role with the same entry function.
 type Group struct {
-	// Role is what the processes do; empty for the ranks themselves.
+	// Role is the task of the processes; empty for the ranks themselves.
 	Role string `json:"role,omitempty"`
 	// Thread is MainThread, or the outermost function.
 	Thread  string     `json:"thread"`
@@ -105,8 +105,8 @@ const (
 	mainEntry = "MainThread"
 )
 
-// entry tells a thread from other threads of its process, but not from its counterparts in other
-// processes: thread names count up.
+// entry distinguishes a thread from other threads of its process, but not from its counterparts in
+// other processes. Thread names would not do, because they count up.
 func (t Thread) entry() string {
 	if t.Main {
 		return mainEntry
@@ -172,8 +172,8 @@ func (n *Node) sort() {
 	}
 }
 
-// innermost reports whether threads are in this call itself. The same call with the same line, from
-// which threads have called others, is another node.
+// innermost reports whether threads are in this call itself. If threads have called other functions
+// from the same call and line, that call is another node.
 func (n *Node) innermost() bool {
 	return !slices.ContainsFunc(n.Nodes, func(c *Node) bool { return c.Wait == "" })
 }
@@ -192,7 +192,7 @@ func (g Group) compare(other Group) int {
 		order(g.Thread == mainEntry, other.Thread == mainEntry), compareSets(g.Ranks, other.Ranks), cmp.Compare(g.Thread, other.Thread))
 }
 
-// waits is where a thread waits in the kernel; empty if unknown.
+// waits returns where a thread waits in the kernel; empty if unknown.
 func (t Thread) waits() string {
 	words := map[string]string{"R": "runs", "S": "sleeps", "D": "waits for a device", "T": "is stopped", "t": "is traced", "I": "is idle"}
 	parts := []string{cmp.Or(words[t.State], t.State)}
@@ -205,7 +205,7 @@ func (t Thread) waits() string {
 	return strings.TrimSpace(strings.Join(parts, " "))
 }
 
-// anywhere is a file without the node's own path to Python and its packages.
+// anywhere returns the name of a file without the node's own path to Python and its packages.
 func anywhere(file string) string {
 	for _, place := range []string{"/site-packages/", "/dist-packages/"} {
 		if at := strings.LastIndex(file, place); at >= 0 {
@@ -220,7 +220,7 @@ func anywhere(file string) string {
 	return file
 }
 
-// shortFile is a file within its package, or with its directory.
+// shortFile returns the path of a file within its package, or its name with its directory.
 func shortFile(file string) string {
 	if short := anywhere(file); short != file {
 		return short

@@ -19,7 +19,8 @@ import (
 
 const site = "/nfs/env/lib/python3.12/site-packages/"
 
-// job is eight ranks that train. Rank 3 loads data, 5 spins, 6 has ended and 7 is no Python.
+// job is eight ranks that train. Rank 3 loads data, rank 5 spins, rank 6 has ended, and rank 7 does
+// not run Python.
 func job() (samples []Sample) {
 	outer := []Frame{{"<module>", "/home/a/run/train.py", 90}, {"train", "/home/a/run/train.py", 40}}
 	watch := Thread{TID: 2, Name: "python3", State: "S", Frames: []Frame{
@@ -71,7 +72,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// sample is a random sample.
+// sample returns a random sample.
 func sample() *rapid.Generator[Sample] {
 	return rapid.Custom(func(t *rapid.T) Sample {
 		function := rapid.SampledFrom([]string{"f", "g", "h\x1b]0;x\a", "\u202e", strings.Repeat("長い", 100), "..."})

@@ -29,7 +29,7 @@ var (
 	errNotPermitted = errors.New("the process does not belong to the rank's user and group, or that user may not trace it (ptrace(2))")
 )
 
-// statOf is what the kernel says of a process that has not ended.
+// statOf returns the kernel's facts about a process that has not ended.
 func statOf(pid int) (procfs.Stat, error) {
 	st, ok := procfs.ReadStat(pid)
 	if !ok || st.Dead() {
@@ -64,7 +64,7 @@ func allEqual(text string, number uint32) bool {
 	return len(numbers) > 0 && !slices.ContainsFunc(numbers, other)
 }
 
-// readSmall reads a small file of /proc; it is empty if it may not be read.
+// readSmall reads a small file of /proc; it returns nothing if the file may not be read.
 func readSmall(path string) string {
 	var buf [4096]byte
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -89,7 +89,7 @@ func readLarge(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxFile))
 }
 
-// entries are the numbers in a directory of /proc.
+// entries returns the numbers in a directory of /proc.
 func entries(dir string) (numbers []int) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -108,7 +108,7 @@ func entries(dir string) (numbers []int) {
 	return numbers
 }
 
-// children are the direct children of a process.
+// children returns the direct children of a process.
 func children(pid int) (pids []int) {
 	for _, tid := range entries(fmt.Sprintf("/proc/%d/task", pid)) {
 		for child := range strings.FieldsSeq(readSmall(fmt.Sprintf("/proc/%d/task/%d/children", pid, tid))) {
@@ -120,7 +120,7 @@ func children(pid int) (pids []int) {
 	return pids
 }
 
-// task is what the kernel says of a thread.
+// task returns the kernel's facts about a thread.
 func task(pid, tid int) Thread {
 	dir := fmt.Sprintf("/proc/%d/task/%d/", pid, tid)
 	t := Thread{TID: tid, Main: tid == pid}
@@ -139,7 +139,8 @@ func task(pid, tid int) Thread {
 	return t
 }
 
-// callName is the name of a thread's system call; /proc has its number and arguments.
+// callName returns the name of a thread's system call; /proc has the number and the arguments of
+// the call.
 func callName(text string) string {
 	number, _, _ := strings.Cut(text, " ")
 	n, err := strconv.Atoi(number)
@@ -161,8 +162,8 @@ var systemCalls = map[int]string{
 	unix.SYS_STATX: "stat", unix.SYS_GETDENTS64: "getdents", unix.SYS_SEMTIMEDOP: "semop", unix.SYS_RESTART_SYSCALL: "a call that goes on",
 }
 
-// numbers translates the kernel's thread numbers in the process's PID namespace to those in this
-// one. It is nil if they are the same.
+// numbers translates the kernel's thread numbers in the process's PID namespace to the numbers in
+// this namespace. It is nil if they are the same.
 func numbers(pid int, tids []int) map[int]int {
 	if len(strings.Fields(procfs.Field(readSmall(fmt.Sprintf("/proc/%d/status", pid)), "NSpid"))) < 2 {
 		return nil

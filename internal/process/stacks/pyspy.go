@@ -21,9 +21,9 @@ const (
 	// maxSpies bounds the concurrent py-spys on this node. Each takes about a tenth of a second of
 	// a CPU.
 	maxSpies = 2
-	// spyLimit bounds the run time of one.
+	// spyLimit bounds the run time of one py-spy.
 	spyLimit = 10 * time.Second
-	// maxSpied bounds the output of one, in bytes.
+	// maxSpied bounds the output of one py-spy, in bytes.
 	maxSpied = 8 << 20
 )
 
@@ -50,9 +50,9 @@ func spied(ctx context.Context, p Process, because error) ([]Thread, bool, error
 	return parseSpy(out, p.PID)
 }
 
-// spy is the path of py-spy in golaunch's own PATH, not one that a job installed, because it runs
-// outside of the job. Ranks of another user have none: as that user it would be a process outside
-// of the job, and as root it would trust their memory.
+// spy returns the path of py-spy in golaunch's own PATH, not of a py-spy that a job installed,
+// because it runs outside of the job. No py-spy reads ranks of another user: as that user it would
+// be a process outside of the job, and as root it would trust the memory of the ranks.
 func spy(p Process) string {
 	path, err := exec.LookPath("py-spy")
 	if err != nil || p.Rights != nil {
@@ -76,7 +76,7 @@ func runSpy(ctx context.Context, path string, pid int) ([]byte, error) {
 		return nil, err
 	}
 	awaitEnd(cmd.Process.Pid)
-	_ = kill() // its children, while the number of its group is still its own
+	_ = kill() // also its children, while the group still has its number
 	if err := cmd.Wait(); err != nil {
 		return nil, fmt.Errorf("%w: %s", cmp.Or(context.Cause(ctx), err), lastLine(complaint.Bytes()))
 	}
@@ -93,7 +93,7 @@ func awaitEnd(pid int) {
 	}
 }
 
-// limited keeps the beginning of what is written to it.
+// limited keeps the beginning of the data that is written to it.
 type limited struct{ bytes.Buffer }
 
 func (l *limited) Write(p []byte) (int, error) {

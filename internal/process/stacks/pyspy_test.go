@@ -89,7 +89,7 @@ func TestSpyLeavesNothing(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				_, _ = runSpy(ctx, dir+"/py-spy", os.Getpid()) // its output does not matter
+				_, _ = runSpy(ctx, dir+"/py-spy", os.Getpid()) // the output of py-spy does not matter
 			}()
 			lives, err := os.Open(dir + "/lives")
 			if err != nil {

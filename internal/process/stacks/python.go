@@ -29,7 +29,8 @@ var binaries = lazyregexp.New(`^(lib)?python[0-9.]*[a-z]*(\.so[0-9.]*)?$`)
 // versioned matches a path with a Python version: of a library, a program or a module.
 var versioned = lazyregexp.New(`python3\.([0-9]{1,2})|cpython-3([0-9]{1,2})-`)
 
-// candidate is a mapped file that may have a Python. named says that it is named like one.
+// candidate is a mapped file that may have a Python. named says that its name is typical of a
+// Python.
 type candidate struct {
 	base  uint64
 	named bool
@@ -75,7 +76,8 @@ type interpreter struct {
 	runtime uint64
 }
 
-// find finds the Python of a process. If it cannot be read, its version is returned if known.
+// find finds the Python of a process. If the Python cannot be read, find still returns its version,
+// if known.
 func find(pid int, m *memory) (in interpreter, version string, err error) {
 	maps, err := readLarge(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -103,7 +105,7 @@ func find(pid int, m *memory) (in interpreter, version string, err error) {
 	return in, version, failure
 }
 
-// interpreterIn is the Python that is mapped at base.
+// interpreterIn returns the Python that is mapped at base.
 func interpreterIn(m *memory, base uint64, minor int) (interpreter, int, error) {
 	img, err := imageAt(m, base)
 	if err != nil {
@@ -122,8 +124,8 @@ func interpreterIn(m *memory, base uint64, minor int) (interpreter, int, error) 
 	return interpreter{l, runtime}, minor, err
 }
 
-// pthreadID is where glibc keeps the kernel's thread number in what pthread_self returns, by
-// architecture.
+// pthreadID is, by architecture, the offset of the kernel's thread number in the structure that
+// glibc's pthread_self returns.
 var pthreadID = map[string]uint64{"amd64": 720, "arm64": 208}
 
 // read returns the Python threads of a process, the main one first.
@@ -158,7 +160,7 @@ func (r *reader) arrange(stacks []stack) {
 	})
 }
 
-// order puts true before false.
+// order sorts true before false.
 func order(a, b bool) int {
 	switch {
 	case a == b:
@@ -169,8 +171,8 @@ func order(a, b bool) int {
 	return 1
 }
 
-// tid is the kernel's number of a thread on this node, or 0. Python's own record is wrong in a
-// forked child.
+// tid returns the kernel's number of a thread on this node, or 0. The number that Python has stored
+// is wrong in a forked child.
 func (r *reader) tid(s stack, tids []int, inner map[int]int, alone bool) int {
 	known := []int{int(s.native)}
 	if at, ok := pthreadID[runtime.GOARCH]; ok && s.thread > 0 {
@@ -192,7 +194,8 @@ func (r *reader) tid(s stack, tids []int, inner map[int]int, alone bool) int {
 	return 0
 }
 
-// frames are the known frames of a stack, the outermost first, and one for all unknown ones.
+// frames returns the known frames of a stack, the outermost first, and one frame for all unknown
+// frames.
 func (r *reader) frames(s stack) (frames []Frame, cut bool) {
 	left := 0
 	skip := func() {

@@ -17,8 +17,8 @@ import (
 
 // versions are the interpreters that this package reads, by version, such as 3.09.18.
 var versions = sync.OnceValue(func() map[string]string {
-	home, _ := os.UserHomeDir()                                                       // none has no interpreters
-	paths, _ := filepath.Glob(filepath.Join(home, ".pyenv/versions/3.*/bin/python3")) // the pattern is one
+	home, _ := os.UserHomeDir()                                                       // a user without a home has no interpreters
+	paths, _ := filepath.Glob(filepath.Join(home, ".pyenv/versions/3.*/bin/python3")) // the pattern is valid
 	found := make(map[string]string)
 	for _, python := range append(paths, "/usr/bin/python3") {
 		out, err := exec.Command(python, "-c", "import sys; print('%d.%02d.%d' % sys.version_info[:3])").Output()
@@ -29,7 +29,7 @@ var versions = sync.OnceValue(func() map[string]string {
 	return found
 })
 
-// pythons are all interpreters, the oldest first.
+// pythons returns all interpreters, the oldest first.
 func pythons(tb testing.TB) (paths []string) {
 	tb.Helper()
 	for _, v := range slices.Sorted(maps.Keys(versions())) {

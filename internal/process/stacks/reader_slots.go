@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// readers bounds the processes that are read at a time on this node, and readersOfUser those of
-	// one user. A process whose memory the kernel blocks on, such as a page on a hung file system,
-	// keeps its reader until then.
+	// readers bounds the number of processes that are read at the same time on this node, and
+	// readersOfUser the number of such processes of one user. If the kernel blocks on the memory of
+	// a process, such as a page on a hung file system, the process keeps its reader for that time.
 	readers       = 16
 	readersOfUser = 4
 )
@@ -22,7 +22,7 @@ var (
 )
 
 // readerSlots gives out the readers of this node: at most one per process, and a share per user. So
-// a user who blocks readers with his own processes leaves the others theirs.
+// if a user blocks readers with processes of their own, other users still have their readers.
 type readerSlots struct {
 	mu      sync.Mutex
 	reading map[int]bool   // processes
@@ -45,7 +45,7 @@ func (p Process) user() uint32 {
 	return uint32(os.Geteuid())
 }
 
-// await waits for a reader until ctx ends, and reports what it waits for.
+// await waits for a reader until ctx ends, and reports the reason for the wait.
 func (t *readerSlots) await(ctx context.Context, p Process, tell func(why error)) bool {
 	for ctx.Err() == nil {
 		change, why := t.take(p)
@@ -61,7 +61,8 @@ func (t *readerSlots) await(ctx context.Context, p Process, tell func(why error)
 	return false
 }
 
-// take takes a reader, or returns why not and a channel that is closed when that may have changed.
+// take takes a reader, or returns why there is none and a channel that is closed when that may have
+// changed.
 func (t *readerSlots) take(p Process) (change <-chan struct{}, why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

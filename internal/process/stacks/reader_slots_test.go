@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// TestTurns has readers that never return: no process has two, and each user keeps a share.
+// TestTurns has readers that never return: no process has two readers, and each user keeps a share.
 func TestTurns(t *testing.T) {
 	d := newReaderSlots()
 	of := func(user uint32, pid int) Process { return Process{PID: pid, Rights: &safefile.Rights{UID: user}} }

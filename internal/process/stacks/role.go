@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// roles are what a process does that runs a certain function.
+// roles has the task of a process by a function that the process runs.
 var roles = []struct{ function, file, role string }{
 	{"_worker_loop", "torch/utils/data/_utils/worker.py", "DataLoader worker"},
 	{"main", "multiprocessing/resource_tracker.py", "resource tracker"},

@@ -1,17 +1,17 @@
-// Package stacks takes the Python stacks of ranks on their nodes ([Take]) and merges those of all
-// ranks into a tree ([Merge]) that shows unusual ranks first.
+// Package stacks takes the Python stacks of ranks on their nodes ([Take]) and merges the stacks of
+// all ranks into a tree ([Merge]) that shows unusual ranks first.
 //
 // It reads the stacks from the memory of the processes (proc_pid_mem(5)), as a debugger would, but
-// it stops nothing and runs nothing in the process, and opens none of its files. It finds CPython's
-// state through the symbols that the loader mapped, and its structures through what CPython 3.13
-// and 3.14 publish, or through the fixed layouts of 3.9 to 3.12. The process runs meanwhile and its
-// memory may lie. So the package checks each pointer by what it leads to, repeats each walk until
-// two in a row agree, and bounds everything. For a thread that never stands still, it reports the
-// outer frames and that it moves.
+// it does not stop the process, runs nothing in it, and opens none of its files. It finds CPython's
+// state through the symbols that the loader mapped. It finds CPython's structures through the
+// offsets that CPython 3.13 and 3.14 publish, or through the fixed layouts of 3.9 to 3.12. The
+// process runs meanwhile, and its memory may be inconsistent. So the package checks the object at
+// each pointer, repeats each walk until two walks in a row agree, and bounds everything. For a
+// thread that never stands still, it reports the outer frames and that it moves.
 //
 // If CPython cannot be read this way, it asks py-spy, if that is in golaunch's own PATH and the
-// ranks belong to golaunch's user. It always reports what the kernel knows of a process (its state,
-// its system call and where in the kernel it waits), and what would have shown more.
+// ranks belong to golaunch's user. It always reports the kernel's facts about a process (its state,
+// its system call and where in the kernel it waits), and what a person can do to see more.
 package stacks
 
 import (
@@ -33,25 +33,25 @@ const (
 // Process is a process to examine.
 type Process struct {
 	PID, Rank int
-	// Role is what the process does for the rank; empty for the rank itself, and for one whose
-	// stack tells its role.
+	// Role is the task of the process for the rank; empty for the rank itself, and for a process
+	// whose stack shows its role.
 	Role string
-	// Rights are those of the rank's user. A process that this user may not trace is refused. If
-	// nil, the kernel decides what this process may read.
+	// Rights are the rights of the rank's user. A process that this user may not trace is refused.
+	// If nil, the kernel decides what this process may read.
 	Rights *safefile.Rights
 }
 
-// Sample is what was found out about a process.
+// Sample has the facts found out about a process.
 type Sample struct {
 	PID  int    `json:"pid"`
 	Rank int    `json:"rank"`
 	Role string `json:"role,omitempty"`
-	// Name is what the kernel calls it.
+	// Name is the kernel's name of the process.
 	Name string `json:"name,omitempty"`
-	// Python is its version, such as 3.13; empty if none or unknown.
+	// Python is the version of its Python, such as 3.13; empty if none or unknown.
 	Python string `json:"python,omitempty"`
-	// Threads are those that run Python, the main one first. A process without Python has its first
-	// thread, without frames.
+	// Threads are the threads that run Python, the main thread first. For a process without Python,
+	// it has the first thread, without frames.
 	Threads []Thread `json:"threads,omitempty"`
 	// Missing says why the sample is incomplete and what would help; otherwise empty.
 	Missing string `json:"missing,omitempty"`
@@ -88,7 +88,7 @@ type Frame struct {
 	Line int `json:"line,omitempty"`
 }
 
-// leftOut is the function of a frame that stands for others.
+// leftOut is the function name of a frame that stands for others.
 const leftOut = "..."
 
 // clean makes a name that a program chose safe to show.
@@ -103,7 +103,7 @@ func clean(name string) string {
 	return visible(name)
 }
 
-// clipped leaves frames out of the middle, with one that stands for them.
+// clipped omits frames in the middle, and puts one frame there that stands for them.
 func clipped(frames []Frame, most int) []Frame {
 	if len(frames) <= most {
 		return frames
@@ -118,7 +118,7 @@ func clipped(frames []Frame, most int) []Frame {
 	return append(kept, frames[len(frames)-inner:]...)
 }
 
-// count is how many calls a frame stands for.
+// count returns the number of calls that a frame stands for.
 func (f Frame) count() int {
 	if f.File == "" && f.Function == leftOut {
 		return f.Line

@@ -19,13 +19,13 @@ const maxProcesses = 8192
 
 // Options are the options of [Take].
 type Options struct {
-	// Children adds the child processes of the given ones, such as data loaders.
+	// Children adds the child processes of the given processes, such as data loaders.
 	Children bool
 }
 
-// Take examines processes and returns a sample of each, in order, followed by those of their
-// children. It returns when ctx ends at the latest; samples say what is missing. It does not stop
-// any process.
+// Take examines processes and returns a sample of each, in order, followed by the samples of their
+// children. It returns when ctx ends at the latest; then samples name the missing parts. It does
+// not stop any process.
 func Take(ctx context.Context, processes []Process, o Options) []Sample {
 	if o.Children {
 		processes = withChildren(processes)
@@ -103,8 +103,8 @@ func readOne(ctx context.Context, p Process, tell func(s Sample, parent int)) {
 	}
 }
 
-// look reports what the kernel knows of a process before it reads its memory, because the kernel
-// may block that read.
+// look reports the kernel's facts about a process before it reads the memory of the process,
+// because the kernel may block that read.
 func look(ctx context.Context, p Process, tell func(s Sample, parent int)) {
 	s := Sample{PID: p.PID, Rank: p.Rank, Role: p.Role}
 	st, err := statOf(p.PID)
@@ -124,7 +124,7 @@ func look(ctx context.Context, p Process, tell func(s Sample, parent int)) {
 	if s.Python = version; err != nil && !errors.Is(err, errNoPython) && !gone(err) && ctx.Err() == nil {
 		threads, cut, err = spied(ctx, p, err)
 	}
-	if err := same(p, st); err != nil { // report nothing about another process
+	if err := same(p, st); err != nil { // it is another process: report nothing
 		tell(Sample{PID: p.PID, Rank: p.Rank, Role: p.Role, Missing: err.Error()}, 0)
 		return
 	}
@@ -136,7 +136,7 @@ func look(ctx context.Context, p Process, tell func(s Sample, parent int)) {
 	tell(s, st.PPID)
 }
 
-// same refuses a process that has another program's number or is no longer permitted.
+// same refuses a process if another process has its number now or if it is no longer permitted.
 func same(p Process, st procfs.Stat) error {
 	if now, err := statOf(p.PID); err != nil || now.Start != st.Start {
 		return errGone
@@ -164,7 +164,7 @@ func python(ctx context.Context, p Process) (threads []Thread, version string, c
 	return threads, version, cut, err
 }
 
-// missing says what an error prevents, and what a person can do.
+// missing explains what an error prevents, and what a person can do.
 func missing(err error, r *safefile.Rights) string {
 	switch {
 	case gone(err):

@@ -54,7 +54,7 @@ func until(t *testing.T, p Process, will func(Sample) bool) Sample {
 	return Sample{}
 }
 
-// at is a frame as tests compare it.
+// at returns a frame in the form that tests compare.
 func at(f Frame) string { return fmt.Sprintf("%s %s:%d", f.Function, filepath.Base(f.File), f.Line) }
 
 // rests reports whether the main thread reads, and all others wait for an event.
@@ -79,7 +79,7 @@ var works = []string{"deep", "drain", "Größe", "outer", "through_c", "long"}
 func checkWorks(t *testing.T, s Sample, text, file string) {
 	t.Helper()
 	name := func(function string) string { return function }
-	if s.Python != "3.9" && s.Python != "3.10" { // these know no qualified names
+	if s.Python != "3.9" && s.Python != "3.10" { // these versions have no qualified names
 		name = func(function string) string { return strings.Replace(function, "等待", "Größe.等待", 1) }
 	}
 	wanted := map[string][]string{}
@@ -192,7 +192,7 @@ func TestDeep(t *testing.T) {
 	}
 }
 
-// TestSpin has a thread that calls functions all the time: its outer frames are right in every
+// TestSpin has a thread that calls functions all the time. The outer frames are right in every
 // sample, and no frame is impossible.
 func TestSpin(t *testing.T) {
 	for _, python := range pythons(t) {
@@ -283,7 +283,8 @@ func TestGone(t *testing.T) {
 	}
 	c.Process.Kill()
 	until := Sample{}
-	// It becomes a zombie, because it is not reaped. Before that, its program may have ended already.
+	// The process becomes a zombie, because it is not reaped. Its program may have ended before
+	// that moment.
 	for end := time.Now().Add(10 * time.Second); until.Missing != errGone.Error() && time.Now().Before(end); {
 		until = Take(t.Context(), []Process{{PID: c.Process.Pid}}, Options{})[0]
 	}
@@ -292,12 +293,13 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestLife samples a process from its first moment until after its last: every sample must be true.
+// TestLife samples a process from its first moment until after its last: every sample must be
+// correct.
 func TestLife(t *testing.T) {
 	for _, python := range pythons(t) {
 		t.Run(version(python), func(t *testing.T) {
 			c := exec.Command(python, "testdata/program.py", "deep")
-			if err := c.Start(); err != nil { // its standard input is at its end
+			if err := c.Start(); err != nil { // its standard input is empty
 				t.Fatal(err)
 			}
 			told := map[string]int{}
@@ -355,9 +357,9 @@ func TestStranger(t *testing.T) {
 	}
 }
 
-// protected are processes of a user that he may not trace, as shell commands that he runs with the
-// path of a Python and a program. He may trace the first; the kernel refuses the others, each for a
-// different reason.
+// protected has shell commands that a user runs with the path of a Python and a program. The user
+// may trace the process of the first command; the kernel refuses the others, each for a different
+// reason.
 var protected = map[string]string{
 	"may be looked into": `exec setpriv --reuid=54321 --regid=54321 --clear-groups "$0" -c "$1"`,
 	"protects itself":    `exec setpriv --reuid=54321 --regid=54321 --clear-groups "$0" -c "import ctypes; ctypes.CDLL(None).prctl(4, 0); $1"`,
@@ -370,7 +372,7 @@ var protected = map[string]string{
 		exec setpriv --reuid=54321 --regid=54321 --clear-groups sh -c 'exec ./python3 -c "$0"' "$1"`,
 }
 
-// TestProtected has processes of the rank's user that the kernel protects from him.
+// TestProtected has processes of the rank's user that the kernel protects from this user.
 func TestProtected(t *testing.T) {
 	if os.Geteuid() != 0 {
 		suite.Missing(t, "only root can run processes of other users")
@@ -453,7 +455,7 @@ func TestStatic(t *testing.T) {
 	if err := os.Link(dir+"/rank", dir+"/python3"); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("PATH", "/nowhere") // where no py-spy is
+	t.Setenv("PATH", "/nowhere") // no py-spy is there
 	for name, want := range map[string]string{
 		"rank": "", "python3": missing(errNoSymbols, nil),
 	} {

@@ -28,7 +28,7 @@ type printer struct {
 }
 
 // Text writes the tree for a terminal with that many columns. A stack goes down on one edge, the
-// outermost call first, and forks where ranks differ, those of the fewest ranks first.
+// outermost call first, and forks where ranks differ, the branches of the fewest ranks first.
 func (t Tree) Text(w io.Writer, width int) error {
 	p := &printer{w: w, width: max(width, narrowest)}
 	for _, m := range t.Missing {
@@ -74,7 +74,7 @@ func (p *printer) nodes(nodes []*Node, ranks fold.Ranks, indent int) {
 	}
 }
 
-// threadCount says how many threads there are if a rank has several.
+// threadCount returns the number of threads as a text if a rank has several threads.
 func threadCount(ranks fold.Ranks, threads int) string {
 	if threads == ranks.Len() {
 		return ""
@@ -97,7 +97,7 @@ func (n *Node) describe() string {
 	return n.Function + "  " + shortFile(n.File)
 }
 
-// mark writes what holds for all ranks of a node, or for some.
+// mark writes the facts that hold for all ranks of a node, or for some.
 func (p *printer) mark(indent int, some, all fold.Ranks, what string) {
 	switch {
 	case len(some) == 0:
@@ -120,7 +120,7 @@ func (p *printer) line(indent int, text string) {
 	_, p.err = fmt.Fprintln(p.w, strings.TrimRight(text, " "))
 }
 
-// visible replaces what could move a cursor or change the direction of text.
+// visible replaces characters that could move a cursor or change the direction of text.
 func visible(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

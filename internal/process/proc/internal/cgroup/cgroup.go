@@ -116,8 +116,9 @@ func isHierarchy(fstype, options, controller string) bool {
 // Home is the cgroup of a supervisor.
 type Home struct{ Dir string }
 
-// MakeHome makes a cgroup below this process's own. It returns nil where that is impossible or
-// useless: without permission, before Linux 5.14 (no cgroup.kill), or where clone3 is filtered.
+// MakeHome makes a cgroup below this process's own. It returns nil where such a cgroup is
+// impossible or useless: without permission, before Linux 5.14 (no cgroup.kill), or where clone3 is
+// filtered.
 func MakeHome() *Home {
 	m, ok := FindMount("")
 	if !ok || unix.Access(path.Join(m.Own, "cgroup.procs"), unix.W_OK) != nil {
@@ -127,8 +128,8 @@ func MakeHome() *Home {
 	if _, _, errno := unix.RawSyscall(unix.SYS_CLONE3, 0, 0, 0); errno != unix.EINVAL {
 		return nil
 	}
-	// The name only has to differ from that of another PID namespace's. Package crypto/rand would make
-	// the guardian start later, see helper/spawn.
+	// The name must differ only from the name of a supervisor's cgroup in another PID namespace.
+	// Package crypto/rand would make the guardian start later, see helper/spawn.
 	h := &Home{path.Join(m.Own, fmt.Sprintf("%s%d-%010x", homePrefix, os.Getpid(), rand.Uint64()>>24))}
 	if os.Mkdir(h.Dir, 0o755) != nil {
 		return nil
@@ -147,7 +148,8 @@ func Usable() bool {
 }
 
 // Make makes the n-th cgroup in the home, with a plain name, and opens it. It makes the home again
-// if that is gone: while no rank runs, it is an empty cgroup, which others may remove.
+// if the home is gone: while no rank runs, the home is an empty cgroup, which other programs may
+// remove.
 func (h *Home) Make(n int, name string) (dir string, fd int, err error) {
 	dir = path.Join(h.Dir, fmt.Sprintf("%d-%s", n, name))
 	if err = os.MkdirAll(dir, 0o755); err != nil {
@@ -236,7 +238,7 @@ func Remove(dir string) error {
 // Remove removes the home, which must be empty.
 func (h *Home) Remove() error { return Remove(h.Dir) }
 
-// Gone takes the error that a cgroup does not exist any more for success.
+// Gone treats the error that a cgroup does not exist any more as success.
 func Gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 		return nil
@@ -250,8 +252,8 @@ func ProcessRoom() (room int, why string) {
 	return least("pids", "pids.max", func(dir string) (int, bool) { return procfs.ReadNumber(path.Join(dir, "pids.current")) })
 }
 
-// MemoryRoom returns how many more bytes of memory this cgroup and those above it allow. What the
-// kernel can drop, pages of files that were not used lately, counts as room.
+// MemoryRoom returns how many more bytes of memory this cgroup and those above it allow. Pages of
+// files that were not used lately count as room, because the kernel can drop them.
 func MemoryRoom() int {
 	bytes, _ := least("memory", "memory.max", func(dir string) (int, bool) {
 		used, ok := procfs.ReadNumber(path.Join(dir, "memory.current"))
@@ -271,7 +273,7 @@ func MemoryRoom() int {
 	return bytes
 }
 
-// least returns the least that a limit leaves, in this cgroup and those above it.
+// least returns the least amount that a limit leaves, in this cgroup and those above it.
 func least(controller, limit string, used func(dir string) (int, bool)) (room int, why string) {
 	room = math.MaxInt
 	for _, controller := range []string{"", controller} {

@@ -25,8 +25,8 @@ func TestParseMount(t *testing.T) {
 		{"0::/elsewhere\n", container, "", ""},
 		{"1:name=systemd:/\n", pure, "", ""},
 		{"", "", "", ""},
-		// A mount of the host in a container with its own cgroup namespace, and a process outside
-		// of its namespace.
+		// The first case is a mount of the host in a container with its own cgroup namespace, the
+		// second a process outside of its namespace.
 		{"0::/\n", strings.Replace(pure, " / ", " /.. ", 1), "", ""},
 		{"0::/\n", strings.Replace(pure, " / ", " /../../x ", 1), "", ""},
 		{"0::/../b\n", pure, "", ""},

@@ -11,7 +11,7 @@ import (
 )
 
 // OOMCounter counts the processes of a memory cgroup that the kernel killed for want of memory. It
-// does not know which they were.
+// does not know which processes they were.
 type OOMCounter struct {
 	file string
 	mu   sync.Mutex

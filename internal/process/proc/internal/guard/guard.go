@@ -27,21 +27,23 @@ const (
 	// sendLimit is how long a message may wait for a guardian that does not read. Then another
 	// guardian replaces it.
 	sendLimit = 5 * time.Second
-	// sendBuffer bounds what a guardian has not read, in bytes. Linux doubles it and counts some 768
-	// for a short message: the guardian may be some 20 behind. A start on eight GPUs has 13 without
-	// a cgroup, and does not wait for the guardian to run.
+	// sendBuffer bounds the messages that a guardian has not read, in bytes. Linux doubles it and
+	// counts some 768 bytes for a short message: the guardian may be some 20 messages behind. A
+	// start on eight GPUs without a cgroup has 13 messages, and does not wait for the guardian to
+	// run.
 	sendBuffer = 8 << 10
 	// stoppedLimit is how long a guardian may be stopped while its owner runs.
 	stoppedLimit = time.Second
-	// respawnDelay is the pause after two guardians in a row that lived for less than this.
+	// respawnDelay is the pause after two guardians in a row if both lived for less than this time.
 	respawnDelay = time.Second
 )
 
-// Options say what a guardian guards.
+// Options describe the processes that a guardian guards.
 type Options struct {
-	// Cgroup has all ranks in it, and Record is the path of the owner's record; both may be empty.
+	// Cgroup is the cgroup of all ranks, and Record is the path of the owner's record; both may be
+	// empty.
 	Cgroup, Record string
-	// Since is older than all ranks.
+	// Since is an epoch before the start of any rank.
 	Since procfs.Epoch
 	// Subreaper says that the owner adopts the orphans of its ranks. Session is the owner's
 	// session, which has none of these orphans; it is 0 in a PID namespace that does not see the
@@ -56,17 +58,18 @@ type Options struct {
 	Warn func(error)
 }
 
-// Guard is the owner's side: what a guardian must know, and the process that now knows it.
+// Guard is the owner's side: the facts that a guardian must know, and the process that is the
+// guardian now.
 type Guard struct {
 	opts Options
-	// starved is the proof that all are dead and that the kernel killed the owner for want of
+	// starved is the proof that all ranks are dead and that the kernel killed the owner for want of
 	// memory. proof, its hash, is the proof for any other death.
 	starved, proof [32]byte
 	// lease is when the lease ends, in nanoseconds of CLOCK_BOOTTIME; 0 without one.
 	lease atomic.Int64
 	// oom counts the kills for want of memory in the owner's cgroup, which is the guardian's.
 	oom *cgroup.OOMCounter
-	// first is closed when the first guardian was started, or could not be.
+	// first is closed when the first guardian was started or could not be started.
 	first   chan struct{}
 	closing chan struct{}
 	ended   chan struct{}
@@ -100,7 +103,7 @@ func (g *Guard) Ready() error {
 	return g.err
 }
 
-// Proof is what held sockets end with, or the hash of that, see [Guard.Hold].
+// Proof is the text at the end of held sockets, or the hash of that text, see [Guard.Hold].
 func (g *Guard) Proof() [32]byte { return g.proof }
 
 // PID is the number of the guardian that runs.
@@ -141,8 +144,8 @@ func (g *Guard) run() {
 	}
 }
 
-// awaitEnd returns why a guardian has stopped guarding. One that stays stopped would never kill the
-// ranks; it is killed.
+// awaitEnd returns why a guardian has stopped guarding. A guardian that stays stopped would never
+// kill the ranks, so it is killed.
 func (g *Guard) awaitEnd(pid int) error {
 	for {
 		state, err := procfs.Wait(pid, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT)
@@ -184,7 +187,7 @@ func (g *Guard) staysStopped(pid int) bool {
 	}
 }
 
-// launch starts a guardian and tells it all there is to know.
+// launch starts a guardian and sends it the whole state.
 func (g *Guard) launch() (int, error) {
 	sock, pid, err := g.start()
 	g.mu.Lock()
@@ -219,8 +222,8 @@ func (g *Guard) start() (sock, pid int, err error) {
 	return sock, pid, nil
 }
 
-// execGuardian starts a guardian with its end of the socket. Package os/exec would fork another
-// process before the first one, to learn whether the kernel has pidfds.
+// execGuardian starts a guardian and gives it one end of the socket. Package os/exec would fork
+// another process before the first one, to learn whether the kernel has pidfds.
 func execGuardian(socket *os.File) (pid int, err error) {
 	proof, err := helper.File()
 	if err != nil {
@@ -233,7 +236,7 @@ func execGuardian(socket *os.File) (pid int, err error) {
 	defer null.Close()
 	return syscall.ForkExec("/proc/self/exe", []string{guardian.Name}, &syscall.ProcAttr{
 		Dir:   "/",
-		Env:   append([]string{"GOMAXPROCS=1"}, helper.Env()...), // the first of a name counts
+		Env:   append([]string{"GOMAXPROCS=1"}, helper.Env()...), // the first value of a name counts
 		Files: []uintptr{null.Fd(), null.Fd(), os.Stderr.Fd(), proof.Fd(), socket.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
@@ -257,7 +260,7 @@ func newSocket() (sock int, theirs *os.File, err error) {
 }
 
 // Close ends the guardian, which has nothing left to guard, and ends the held sockets with the
-// proof of that.
+// proof that no rank lives.
 func (g *Guard) Close() {
 	<-g.first
 	g.mu.Lock()

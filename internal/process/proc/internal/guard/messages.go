@@ -24,7 +24,7 @@ func (g *Guard) send(fds []int, words ...string) {
 	}
 }
 
-// sendAll tells a new guardian all there is to know.
+// sendAll sends a new guardian the whole state.
 func (g *Guard) sendAll() {
 	g.sendOrigin()
 	if g.opts.Subreaper {
@@ -37,7 +37,7 @@ func (g *Guard) sendAll() {
 	g.sendLease()
 }
 
-// sendOrigin must be sent before all trails.
+// sendOrigin must be called before any trail is sent.
 func (g *Guard) sendOrigin() {
 	s := g.opts.Since
 	g.send(nil, "origin", g.opts.Cgroup, g.opts.Record,
@@ -57,7 +57,8 @@ func (g *Guard) sendSession(marker string, session int) {
 	g.send(nil, "session", marker, strconv.Itoa(session))
 }
 
-// sendHeld must be sent after all trails: a guardian that can prove their death must know them.
+// sendHeld must be called after all trails were sent: a guardian that can prove the death of the
+// ranks must know them all.
 func (g *Guard) sendHeld() {
 	g.send(g.held, "hold", hex.EncodeToString(g.starved[:]), hex.EncodeToString(g.proof[:]))
 }
@@ -88,7 +89,7 @@ func (g *Guard) Drop(marker string) {
 	g.send(nil, "drop", marker)
 }
 
-// Renew sets the end of the lease, by CLOCK_BOOTTIME: the guardian kills all ranks then. 0 is
+// Renew sets the end of the lease, by CLOCK_BOOTTIME: the guardian kills all ranks then. 0 means
 // never.
 func (g *Guard) Renew(end time.Duration) {
 	g.mu.Lock()
@@ -109,8 +110,8 @@ func (g *Guard) Expired(now time.Duration) bool {
 	return end != 0 && int64(now) > end
 }
 
-// Hold replaces the sockets that end with the proof once no rank lives: [guardian.MaxHeld] at most. It owns
-// them.
+// Hold replaces the sockets that end with the proof once no rank lives: [guardian.MaxHeld] at most.
+// The guard owns the new sockets.
 func (g *Guard) Hold(fds []int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

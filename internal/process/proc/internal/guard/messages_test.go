@@ -15,8 +15,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc/internal/sweep"
 )
 
-// TestWhatANewGuardianHears: the order of its messages matters, and a session 0, as in a PID
-// namespace without the session's leader, is one too.
+// TestWhatANewGuardianHears: the order of its messages matters, and session 0, as in a PID
+// namespace without the session's leader, counts as a session too.
 func TestWhatANewGuardianHears(t *testing.T) {
 	for _, subreaper := range []bool{true, false} {
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -50,8 +50,8 @@ func TestWhatANewGuardianHears(t *testing.T) {
 	}
 }
 
-// TestAGuardianThatDoesNotRead holds how far a guardian may be behind: not so little that a start
-// waits for it, nor so much that nothing notices when it hangs.
+// TestAGuardianThatDoesNotRead checks how many messages a guardian may be behind. With too few, a
+// start would wait for the guardian; with too many, nothing would notice that it hangs.
 func TestAGuardianThatDoesNotRead(t *testing.T) {
 	sock, theirs, err := newSocket()
 	if err != nil {

@@ -38,9 +38,9 @@ const (
 	MaxMessage = 32 << 10
 )
 
-// A program that contains this package is its own guardian when it is started as one. init runs
-// before main, and before the packages that import this one are initialized, so that a guardian
-// starts fast and stays small.
+// A program that contains this package acts as a guardian when it is started as a guardian. init
+// runs before main, and before the packages that import this one are initialized, so that a
+// guardian starts fast and stays small.
 func init() {
 	if helper.Is(Name) {
 		newGuardian().run()
@@ -54,8 +54,8 @@ type guardian struct {
 	// end is when the lease ends, by CLOCK_BOOTTIME; 0 without one.
 	end  time.Duration
 	held []int
-	// proof proves that all are dead, and starved also that the kernel killed the owner for want of
-	// memory.
+	// proof proves that all ranks are dead. starved proves also that the kernel killed the owner
+	// for want of memory.
 	starved, proof []byte
 	// oom counts the kills for want of memory, and kills is its count when the owner last renewed
 	// the lease. If the owner is dead and there is a later kill, the kernel killed the owner.
@@ -64,18 +64,18 @@ type guardian struct {
 	// home is the cgroup of all ranks, or empty, and record the path of the owner's record, or
 	// empty.
 	home, record string
-	// since is older than all ranks.
+	// since is an epoch before the start of any rank.
 	since  procfs.Epoch
 	trails map[string]sweep.Trail
-	// adopter is the process that orphans go to, 0 if the owner is no subreaper, and session the one
-	// that they are not in.
+	// adopter is the process that adopts orphans, or 0 if the owner is no subreaper. session is the
+	// owner's session, which has no orphans.
 	adopter, session int
 }
 
 func newGuardian() *guardian {
 	signal.Ignore(helper.Signals()...)
 	unix.CloseOnExec(socket)
-	// The kernel then does not kill the guardian for want of memory, not even with all of its
+	// The kernel then does not kill the guardian for want of memory, even if it kills the whole
 	// cgroup (memory.oom.group). This takes CAP_SYS_RESOURCE; without it, larger processes are
 	// victims first.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
@@ -95,8 +95,8 @@ func fatal(err error) {
 	os.Exit(1)
 }
 
-// run returns when the owner and all that it started are dead. Messages come before the end of the
-// lease: one of them may renew it.
+// run returns when the owner and everything that it started are dead. Messages come before the end
+// of the lease: one of them may renew it.
 func (g *guardian) run() {
 	fds := []unix.PollFd{{Fd: socket, Events: unix.POLLIN}, {Fd: int32(g.timer), Events: unix.POLLIN}}
 	for {
@@ -119,8 +119,8 @@ func (g *guardian) run() {
 }
 
 const (
-	// oversleep is how long after the end of the lease a guardian wakes that was paused, perhaps
-	// with its machine.
+	// oversleep is the time after the end of the lease from which on a guardian that wakes was
+	// paused, perhaps with its machine.
 	oversleep = 250 * time.Millisecond
 	// reprieveTime is how long its owner then has to renew the lease.
 	reprieveTime = 2 * time.Second
@@ -129,8 +129,8 @@ const (
 func (g *guardian) overslept() bool { return g.end != 0 && procfs.BootTime()-g.end > oversleep }
 
 // reprieve freezes the ranks and waits for the lease to be renewed: a coordinator that was paused
-// too has given no rank away. It returns false without a cgroup, where ranks cannot be frozen: they
-// might run beside those that have replaced them.
+// too has not replaced any rank. It returns false without a cgroup, where ranks cannot be frozen:
+// they might run beside the ranks that have replaced them.
 func (g *guardian) reprieve() bool {
 	if g.home == "" || cgroup.SetFrozen(g.home, true) != nil {
 		return false
@@ -164,7 +164,7 @@ func (g *guardian) receive() bool {
 	return true
 }
 
-// obey carries out a message of the guard's.
+// obey carries out a message from the guard.
 func (g *guardian) obey(words []string, files []int) {
 	number := func(i int) int { n, _ := strconv.Atoi(words[i]); return n }
 	switch words[0] {
@@ -189,12 +189,12 @@ func (g *guardian) obey(words []string, files []int) {
 	case "hold":
 		frame.Close(g.held)
 		g.held = files
-		g.starved, _ = hex.DecodeString(words[1]) // sendHeld has encoded both
+		g.starved, _ = hex.DecodeString(words[1]) // sendHeld has encoded both texts
 		g.proof, _ = hex.DecodeString(words[2])
 	}
 }
 
-// lease sets the end of the lease, by CLOCK_BOOTTIME; 0 is never. The timer fires at once if the
+// lease sets the end of the lease, by CLOCK_BOOTTIME; 0 means never. The timer fires at once if the
 // end has passed.
 func (g *guardian) lease(end time.Duration) {
 	g.end = end
@@ -204,8 +204,8 @@ func (g *guardian) lease(end time.Duration) {
 	}
 }
 
-// expire kills the ranks of an owner that did not renew its lease. The guardian stays for ranks
-// that the owner may start when it goes on.
+// expire kills the ranks of an owner that did not renew its lease. The guardian stays, because the
+// owner may start ranks when it goes on.
 func (g *guardian) expire() {
 	var ticks [8]byte
 	if _, err := unix.Read(g.timer, ticks[:]); err != nil {
@@ -218,8 +218,8 @@ func (g *guardian) expire() {
 	g.kill(orphans)
 }
 
-// finish kills everything, ends the held sockets with the proof of that, and leaves nothing for the
-// next supervisor to clean up.
+// finish kills everything, ends the held sockets with the proof that no rank lives, and leaves
+// nothing for the next supervisor to clean up.
 func (g *guardian) finish() {
 	proof := g.proof
 	if g.oom.Kills() > g.kills {
@@ -241,8 +241,8 @@ func (g *guardian) finish() {
 	}
 }
 
-// kill reports whether all are dead. It writes to standard error last: that may be a pipe without a
-// reader.
+// kill kills all ranks and reports whether they are dead. It writes to standard error last, because
+// standard error may be a pipe without a reader.
 func (g *guardian) kill(also *sweep.Unmarked) bool {
 	err := sweep.KillAll(slices.Collect(maps.Values(g.trails)), also, time.Now().Add(procfs.KillLimit))
 	if err != nil {

@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProofLimit bounds the wait for peers to take the proof. The kernel delivers the rest. It is a
-// variable for tests.
+// ProofLimit bounds the wait for peers to take the proof. After that, the kernel still delivers the
+// proof. It is a variable for tests.
 var ProofLimit = time.Second
 
-// Prove ends sockets with a proof, and waits until their peers have ended them too. A socket that
-// is closed earlier, and then receives data, resets the connection, and the proof may be lost.
+// Prove ends sockets with a proof, and waits until their peers have ended them too. If a socket is
+// closed earlier and then receives data, it resets the connection, and the proof may be lost.
 func Prove(sockets []int, proof []byte) {
 	fds := make([]unix.PollFd, len(sockets))
 	for i, fd := range sockets {

@@ -23,10 +23,10 @@ import (
 	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
-// File is a record. With it the next supervisor on this machine finds what this one leaves if it is
-// killed together with its guardian. The supervisor holds a lock on the record, and its children do
-// not: a record that can be locked belongs to a dead supervisor. The lock also keeps
-// systemd-tmpfiles(8) away.
+// File is a record. With it, the next supervisor on this machine finds the processes that this
+// supervisor leaves if it is killed together with its guardian. The supervisor holds a lock on the
+// record, and its children do not: a record that can be locked belongs to a dead supervisor. The
+// lock also keeps systemd-tmpfiles(8) away.
 type File struct {
 	Path string
 	file *os.File
@@ -36,7 +36,7 @@ type File struct {
 type Record struct {
 	// Marker begins the variable that marks the processes.
 	Marker string
-	// Cgroup has them in it, unless it is empty.
+	// Cgroup is the cgroup of the processes, or empty.
 	Cgroup string
 	Since  procfs.Epoch
 	// PIDs is the PID namespace.
@@ -44,11 +44,11 @@ type Record struct {
 }
 
 // Base is where the users' directories with records are. It is the same for all commands of a user
-// on a machine or in a container, whatever their environment.
+// on a machine or in a container, no matter what their environment is.
 var Base = "/tmp"
 
-// StaleLimit bounds the wait for the end of what an earlier supervisor has left. An agent waits
-// longer for its keeper to start.
+// StaleLimit bounds the wait for the end of the processes that an earlier supervisor has left. An
+// agent waits longer for its keeper to start.
 const StaleLimit = 30 * time.Second
 
 // OpenDir opens the directory of this user's records.
@@ -78,7 +78,7 @@ func OpenDir() (*os.Root, error) {
 	panic("unreachable")
 }
 
-// New makes a record. It returns nil if there is no place for one.
+// New makes a record. It returns nil if there is no place for a record.
 func New(r Record) *File {
 	dir, err := OpenDir()
 	if err != nil {
@@ -90,8 +90,8 @@ func New(r Record) *File {
 	if err != nil {
 		return nil
 	}
-	// A supervisor that comes before the lock takes the file for a dead one's and removes it. So
-	// the file must be empty until it is locked.
+	// If another supervisor reads the file before it is locked, it takes the file for the record of
+	// a dead supervisor and removes it. So the file must be empty until it is locked.
 	for range 100 {
 		name := strconv.Itoa(os.Getpid()) + "-" + rand.Text()[:8]
 		f, err := dir.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
@@ -153,8 +153,8 @@ func EndStale(deadline time.Time) error {
 	return err
 }
 
-// endStaleOne shares the lock with other supervisors that do the same, so that each waits until
-// nothing lives.
+// endStaleOne shares the lock with other supervisors that end the same processes, so that each
+// waits until none of them lives.
 func endStaleOne(dir *os.Root, name string, deadline time.Time) error {
 	f, err := dir.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -184,7 +184,7 @@ func endStaleOne(dir *os.Root, name string, deadline time.Time) error {
 	return cgroup.Gone(dir.Remove(name))
 }
 
-// endGroup kills what is in the cgroup, and removes the cgroup.
+// endGroup kills all processes in the cgroup, and removes the cgroup.
 func (r Record) endGroup(deadline time.Time) error {
 	if r.Cgroup == "" {
 		return nil
@@ -192,7 +192,7 @@ func (r Record) endGroup(deadline time.Time) error {
 	return cmp.Or(cgroup.Kill(r.Cgroup), cgroup.AwaitEmpty(r.Cgroup, deadline), cgroup.Remove(r.Cgroup))
 }
 
-// end kills what is left, except the processes that this one descends from and their sessions.
+// end kills the remaining processes, except the ancestors of this process and their sessions.
 func (r Record) end(deadline time.Time) error {
 	if err := r.endGroup(deadline); err != nil {
 		return err
@@ -201,8 +201,8 @@ func (r Record) end(deadline time.Time) error {
 	pids, sessions := lineage()
 	left := sweep.Trail{Marker: r.Marker, Since: r.Since}
 	marked := func(st procfs.Stat) bool { return !slices.Contains(pids, st.PID) && left.Owns(st) }
-	// A process that has cleared its environment is found by its session, if a marked one is in it
-	// too.
+	// A process that has cleared its environment is found by its session, if the session also has a
+	// marked process.
 	all, err := left.Candidates()
 	if err != nil {
 		return fmt.Errorf("look for what an earlier golaunch has left: %w", err)
@@ -217,7 +217,7 @@ func (r Record) end(deadline time.Time) error {
 	return sweep.Sweep(nil, &sweep.Unmarked{Match: marked, Since: r.Since}, deadline)
 }
 
-// lineage returns this process and those that it descends from, and their sessions.
+// lineage returns this process, its ancestors, and the sessions of them all.
 func lineage() (pids, sessions []int) {
 	for pid := os.Getpid(); pid > 0; {
 		st, ok := procfs.ReadStat(pid)

@@ -16,15 +16,17 @@ import (
 	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
-// Trail is what identifies the processes of a scope.
+// Trail has the facts that identify the processes of a scope.
 type Trail struct {
-	// Marker is a variable in the environment of each, unless the process cleared that.
+	// Marker is a variable in the environment of each process, unless the process has cleared its
+	// environment.
 	Marker string
-	// Cgroup is their directory, or empty.
+	// Cgroup is the directory of their cgroup, or empty.
 	Cgroup string
-	// Sessions are those of the processes that were started. Each is also a process group.
+	// Sessions are the sessions of the processes that were started. Each session is also a process
+	// group.
 	Sessions []int
-	// Since is older than all of them.
+	// Since is an epoch before the start of all of them.
 	Since procfs.Epoch
 }
 
@@ -43,7 +45,7 @@ func (t Trail) Candidates() ([]int, error) {
 	return pids, cgroup.Gone(err)
 }
 
-// Grouped returns what still runs in the process groups that were started.
+// Grouped returns the processes that still run in the process groups that were started.
 func (t Trail) Grouped() []procfs.Handle {
 	pids, err := t.Candidates()
 	if err != nil {
@@ -52,7 +54,7 @@ func (t Trail) Grouped() []procfs.Handle {
 	return procfs.Find(pids, func(st procfs.Stat) bool { return slices.Contains(t.Sessions, st.Group) })
 }
 
-// Running returns all that still runs, in whatever session.
+// Running returns all processes that still run, in any session.
 func (t Trail) Running() ([]procfs.Handle, error) {
 	pids, err := t.Candidates()
 	if err != nil {
@@ -61,7 +63,7 @@ func (t Trail) Running() ([]procfs.Handle, error) {
 	return procfs.Find(pids, func(st procfs.Stat) bool { return t.Cgroup != "" || t.Owns(st) }), nil
 }
 
-// Kill sends SIGKILL to the process groups that were started and to all that is in the cgroup.
+// Kill sends SIGKILL to the process groups that were started and to all processes in the cgroup.
 func (t Trail) Kill() error {
 	for _, session := range t.Sessions {
 		// A group without processes is as good as killed.
@@ -73,16 +75,16 @@ func (t Trail) Kill() error {
 	return cgroup.Kill(t.Cgroup)
 }
 
-// Unmarked are processes that no trail leads to. They are younger than Since, as the known ones
-// are.
+// Unmarked are processes that no trail leads to. They are younger than Since, as the known
+// processes are.
 type Unmarked struct {
 	Match func(procfs.Stat) bool
 	Since procfs.Epoch
 	Known []int
 }
 
-// KillAll kills all processes of the trails, and unmarked ones unless they are nil. It returns when
-// none is left.
+// KillAll kills all processes of the trails, and the unmarked processes unless unmarked is nil. It
+// returns when no process is left.
 func KillAll(trails []Trail, also *Unmarked, deadline time.Time) error {
 	var errs []error
 	var loose []Trail
@@ -103,7 +105,8 @@ func KillAll(trails []Trail, also *Unmarked, deadline time.Time) error {
 	return errors.Join(errs...)
 }
 
-// Sweep kills what it finds in /proc until it finds nothing: a process may fork during the search.
+// Sweep kills the processes that it finds in /proc until it finds none: a process may fork during
+// the search.
 func Sweep(trails []Trail, also *Unmarked, deadline time.Time) error {
 	match := func(st procfs.Stat) bool {
 		return slices.ContainsFunc(trails, func(t Trail) bool { return t.Owns(st) }) || also != nil && also.Match(st)
@@ -143,7 +146,7 @@ func Reap(of *Unmarked) error {
 	}
 	for _, pid := range pids {
 		if st, ok := procfs.ReadStat(pid); ok && st.State == 'Z' && of.Match(st) {
-			// Only an earlier call can have reaped it meanwhile.
+			// Nothing except an earlier call can have reaped the process meanwhile.
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		}
 	}
