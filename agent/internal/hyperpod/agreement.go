@@ -96,6 +96,7 @@ func (s *Server) hear(e event) {
 	if e.arrivals != nil {
 		s.o.Saves.agree(e.arrivals)
 		s.runs, s.job, s.count = true, together(e.arrivals), restarts(e.round, e.arrivals)
+		s.streak.begin(now)
 		for _, p := range s.places {
 			if p.does == atBarrier {
 				p.become(running, now)
@@ -107,6 +108,7 @@ func (s *Server) hear(e event) {
 		}
 	} else {
 		s.round, s.runs, s.counted = e.round+1, false, false
+		s.streak.end(now, s.o.Limit)
 		for _, p := range s.places {
 			switch {
 			case p.does == running && p.told:

@@ -34,6 +34,9 @@ const (
 	// again is after what time the server repeats the message about a fault. A program that asks
 	// for faults only from time to time discards messages in between.
 	again = 2 * time.Second
+	// maxShort bounds how many runs in a row may end by a fault before [Options].Limit is over. The
+	// next such fault restarts the process, which counts as a restart of the job.
+	maxShort = 10
 	// maxAll bounds the data of all ranks together, and maxData the data of one rank, in bytes.
 	maxAll  = 4 << 20
 	maxData = 4 << 10
@@ -90,13 +93,32 @@ type Server struct {
 	known, runs    bool
 	counted, ended bool
 	// job is what the ranks learned at the start of the newest run. count is the number of the run.
-	job   *jobData
-	count int
+	job    *jobData
+	count  int
+	streak streak
 	// broken says why the store does not answer.
 	broken error
 	timer  *time.Timer
 	late   bool
 	told   time.Time
+}
+
+// streak is what the newest runs have in common. began is when the newest run began, and short how
+// many runs before it were too short. faults is how many of its faults were reported.
+type streak struct {
+	began         time.Time
+	short, faults int
+}
+
+func (s *streak) begin(now time.Time) { s.began, s.faults = now, 0 }
+
+// brief reports whether the newest run is too short at this time.
+func (s *streak) brief(now time.Time, limit time.Duration) bool { return now.Sub(s.began) < limit }
+
+func (s *streak) end(now time.Time, limit time.Duration) {
+	if s.short++; !s.brief(now, limit) {
+		s.short = 0
+	}
 }
 
 // place is the server's side of a rank.
@@ -233,14 +255,24 @@ func (s *Server) takeFault(p *place, m message) error {
 		s.o.Restart(p.Rank.Rank, cmp.Or(why, m.RestartMode))
 		return nil
 	}
+	if s.runs && s.streak.short >= maxShort && s.streak.brief(time.Now(), s.o.Limit) {
+		s.o.Restart(p.Rank.Rank, fmt.Sprintf("%s; %d runs in a row have ended within %v", cmp.Or(why, "it has failed"), s.streak.short+1, s.o.Limit))
+		return nil
+	}
 	text := fmt.Sprintf("rank %d has failed, and all ranks restart within their processes", p.Rank.Rank)
 	if why != "" {
 		text += ": " + why
 	}
-	s.sockets.Warn(errors.New(text))
-	if s.known && s.runs {
-		s.fault(text)
+	if !s.known || !s.runs {
+		s.sockets.Warn(errors.New(text))
+		return nil
 	}
+	if s.streak.faults++; s.streak.faults == 1 { // it ends the run, and so is never left out
+		s.o.Warn(errors.New(text))
+	} else {
+		s.sockets.Warn(errors.New(text))
+	}
+	s.fault(text)
 	return nil
 }
 

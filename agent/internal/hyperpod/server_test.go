@@ -353,6 +353,45 @@ func TestRefused(t *testing.T) {
 	start("0", b.connect(s, 0))
 }
 
+// TestFaultsInARow has a rank that fails in each run. In the end its process restarts. A run that
+// lasts long enough is a new beginning. All restarts are shown, although a rank repeats its faults.
+func TestFaultsInARow(t *testing.T) {
+	const fault = `{"type": "job_fault", "client_id": "a", "rank": 0, "restart_mode": "in_process_restart", "reason": "NaN"}`
+	b := newBed(t, 1, time.Hour)
+	b.settle = time.Millisecond
+	s := b.serve(0, 0, 1, 0, &Saves{})
+	defer s.Close()
+	p, runs := b.connect(s, 0), 0
+	fail := func() {
+		t.Helper()
+		start(fmt.Sprint(runs), p)
+		runs++
+		p.say(fault)
+		p.hear(`"type":"job_fault"`)
+		if got := <-b.warns; !strings.Contains(got, "all ranks restart within their processes: NaN") {
+			t.Errorf("run %d: warning %q", runs, got)
+		}
+	}
+	for range maxShort {
+		fail()
+	}
+	s.mu.Lock()
+	s.o.Limit = 0
+	s.mu.Unlock()
+	fail()
+	s.mu.Lock()
+	s.o.Limit = time.Hour
+	s.mu.Unlock()
+	for range maxShort {
+		fail()
+	}
+	start(fmt.Sprint(runs), p)
+	p.say(fault)
+	if got, want := <-b.ends, "0: NaN; 11 runs in a row have ended within 1h0m0s"; got != want {
+		t.Errorf("it restarts %q, want %q", got, want)
+	}
+}
+
 // FuzzMessage checks that no message does harm.
 func FuzzMessage(f *testing.F) {
 	f.Add([]byte(barrier))
