@@ -26,6 +26,8 @@ var (
 	numbers  = lazyregexp.New(`\d+`)
 	localOne = lazyregexp.New(`^iter_(\d{7})_\d+_local\.pt$`)
 	orbaxTmp = lazyregexp.New(`\.orbax-checkpoint-tmp.*$`)
+	// copies matches the end of a name that Lightning has made unique.
+	copies = lazyregexp.New(`-v\d+\.ckpt$`)
 )
 
 // maxClimb is how many directories above a file its checkpoint is looked for.
@@ -80,6 +82,7 @@ func isCheckpoint(name string) bool {
 
 // Step returns the step in the name of a checkpoint; -1 if there is none.
 func Step(name string) int64 {
+	name = copies.Get().ReplaceAllString(name, ".ckpt")
 	for _, r := range []*lazyregexp.Regexp{localOne, stepped, directories} {
 		if found := r.Get().FindStringSubmatch(name); found != nil && found[1] != "" {
 			return number(found[1])
