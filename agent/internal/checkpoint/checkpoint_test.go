@@ -314,7 +314,7 @@ func TestLocate(t *testing.T) {
 	for file, want := range map[string]string{
 		"/a/step-40/__0_0.distcp":                                     "/a step-40 40",
 		"/a/step-40/.metadata.tmp":                                    "/a step-40 40",
-		"/a/ft-replicat-1/step-4/__0_0.distcp":                        "/a/ft-replicat-1 step-4 4",
+		"/a/ft-replicat-1/step-4/__0_0.distcp":                        "",
 		"/a/tmp_step_7/policy/weights/x.safetensors":                  "/a step_7 7",
 		"/a/iter_0000012/mp_rank_00/model_optim_rng.pt":               "/a iter_0000012 12",
 		"/a/iter_0000012/__3_1.distcp":                                "/a iter_0000012 12",

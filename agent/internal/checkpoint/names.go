@@ -33,11 +33,20 @@ var (
 // maxClimb is how many directories above a file its checkpoint is looked for.
 const maxClimb = 5
 
+// ofGroup matches files in which torchtitan keeps what a replica group has read, in each step.
+var ofGroup = lazyregexp.New(`/ft-replicat-[^/]+/`)
+
+// OfGroup reports whether a file has the state of one replica group, without the weights.
+func OfGroup(file string) bool { return ofGroup.Get().MatchString(file) }
+
 // Locate returns the checkpoint that a file belongs to, by the file's path alone: the directory
 // with the checkpoint, and the name of the checkpoint in that directory. It returns false for other
 // files. For a temporary name it returns the final name.
 func Locate(file string) (dir, name string, ok bool) {
 	file = path.Clean(file)
+	if OfGroup(file) {
+		return "", "", false
+	}
 	parts := strings.Split(file, "/")
 	for i := max(1, len(parts)-1-maxClimb); i < len(parts)-1; i++ {
 		final := finalName(parts[i])

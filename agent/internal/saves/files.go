@@ -53,7 +53,7 @@ func (w *Watch) locate(file string) (dir, name string, ok bool) {
 	}
 	below, inside := strings.CutPrefix(file, path.Clean(w.Dir)+"/")
 	switch {
-	case !inside:
+	case !inside, checkpoint.OfGroup(file):
 		return "", "", false
 	case ok && len(path.Join(dir, name)) > len(path.Clean(w.Dir)):
 		return dir, name, true
