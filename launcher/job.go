@@ -74,7 +74,7 @@ type Job struct {
 	// empty, golaunch finds the directory by the files that the ranks have open
 	// (docs/checkpoints.md).
 	CheckpointDir string `json:"CheckpointDir"`
-	// SetAsidePartial renames the newest checkpoint to NAME.partial before the ranks start, if it is
+	// SetAsidePartial renames the newest checkpoint to partial/NAME before the ranks start, if it is
 	// partial and the program would load it.
 	SetAsidePartial bool `json:"SetAsidePartial"`
 

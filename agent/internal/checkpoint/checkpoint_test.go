@@ -302,7 +302,7 @@ func TestNewest(t *testing.T) {
 	if name, err := Newest(dir); name != "" || err != nil {
 		t.Error(name, err)
 	}
-	for _, name := range []string{"checkpoint-9/a.pt", "checkpoint-10/a.pt", "checkpoint-11.partial/a.pt", "tmp_checkpoint-12/a.pt", "logs-99/x", "runs/checkpoint-13/x"} {
+	for _, name := range []string{"checkpoint-9/a.pt", "checkpoint-10/a.pt", "partial/checkpoint-11/a.pt", "tmp_checkpoint-12/a.pt", "logs-99/x", "runs/checkpoint-13/x"} {
 		dir[name] = &fstest.MapFile{Data: zip, ModTime: began}
 	}
 	if name, err := Newest(dir); name != "checkpoint-10" || err != nil {

@@ -76,13 +76,10 @@ func finalName(name string) string {
 	return strings.Replace(name, "_local.dirty.pt", "_local.pt", 1)
 }
 
-// isTemporary reports whether a checkpoint with that name is incomplete, or was set aside.
+// isTemporary reports whether a checkpoint with that name is incomplete.
 func isTemporary(name string) bool {
-	return finalName(name) != name || strings.HasPrefix(name, "old_step_") || strings.HasSuffix(name, SetAside)
+	return finalName(name) != name || strings.HasPrefix(name, "old_step_")
 }
-
-// SetAside is the suffix of a partial checkpoint that golaunch has set aside.
-const SetAside = ".partial"
 
 // isCheckpoint reports whether a name may be the name of a checkpoint.
 func isCheckpoint(name string) bool {

@@ -37,7 +37,7 @@ type Leftovers struct {
 	// machines can be judged from this machine only if all share the directory.
 	Alone  bool
 	Rights *safefile.Rights
-	// SetAside renames one partial checkpoint to NAME.partial.
+	// SetAside renames one partial checkpoint to partial/NAME.
 	SetAside bool
 	Report   func(job.Saved)
 	// Say tells people what golaunch waits for.
@@ -158,6 +158,8 @@ func (l Leftovers) setAside(ctx context.Context, dir string, found leftover) err
 		return fmt.Errorf("%s names it, which the program would then not find", found.pointer)
 	case found.byTime:
 		return errors.New("only the times of its files say that, which a copy changes")
+	case found.finding.Format == "accelerate":
+		return errors.New("accelerate fails if its directory contains anything but checkpoints; move it out of there")
 	}
 	still := settled
 	if found.shared {
@@ -183,7 +185,12 @@ func (l Leftovers) setAside(ctx context.Context, dir string, found leftover) err
 	return err
 }
 
-// rename gives a checkpoint its new name. It fails if that name is taken, or if the checkpoint's
+// aside is the directory beside the checkpoints where golaunch puts the partial ones. A new name
+// beside the checkpoints would not do: torchtitan, Lightning, NeMo and others find the step in any
+// name that contains it.
+const aside = "partial"
+
+// rename moves a checkpoint to aside. It fails if the name is taken there, or if the checkpoint's
 // own name is a link. It also fails if ctx has ended, because ranks may then run.
 func rename(ctx context.Context, dir, name string) error {
 	if err := ctx.Err(); err != nil {
@@ -198,34 +205,37 @@ func rename(ctx context.Context, dir, name string) error {
 	if err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	kind, aside := st.Mode&unix.S_IFMT, name+checkpoint.SetAside
+	kind, to := st.Mode&unix.S_IFMT, path.Join(aside, name)
 	if kind != unix.S_IFDIR && kind != unix.S_IFREG {
 		return errors.New("it is a symbolic link")
 	}
-	err = unix.Renameat2(fd, name, fd, aside, unix.RENAME_NOREPLACE)
+	if err := unix.Mkdirat(fd, aside, 0o777); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("make the directory %s: %w", aside, err)
+	}
+	err = unix.Renameat2(fd, name, fd, to, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // NFS has no RENAME_NOREPLACE
-		err = renameTo(fd, name, aside, kind)
+		err = renameTo(fd, name, to, kind)
 	}
 	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
-		return fmt.Errorf("%s is there", aside)
+		return fmt.Errorf("%s is there", to)
 	}
 	if err != nil {
-		return fmt.Errorf("rename it to %s: %w", aside, err)
+		return fmt.Errorf("rename it to %s: %w", to, err)
 	}
 	return nil
 }
 
 // renameTo is for file systems without RENAME_NOREPLACE. A file gets its new name only if the name
 // is free. A directory never replaces a directory with files.
-func renameTo(fd int, name, aside string, kind uint32) error {
+func renameTo(fd int, name, to string, kind uint32) error {
 	var st unix.Stat_t
-	if err := unix.Fstatat(fd, aside, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil {
+	if err := unix.Fstatat(fd, to, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil {
 		return unix.EEXIST
 	}
 	if kind == unix.S_IFDIR {
-		return unix.Renameat(fd, name, fd, aside)
+		return unix.Renameat(fd, name, fd, to)
 	}
-	if err := unix.Linkat(fd, name, fd, aside, 0); err != nil {
+	if err := unix.Linkat(fd, name, fd, to, 0); err != nil {
 		return err
 	}
 	return unix.Unlinkat(fd, name, 0)

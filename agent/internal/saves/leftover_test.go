@@ -28,7 +28,7 @@ func write(t *testing.T, text string, path ...string) {
 	}
 }
 
-// names returns the names in a directory.
+// names returns the names in a directory, and in the one for partial checkpoints.
 func names(t *testing.T, dir string) (all []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -36,7 +36,13 @@ func names(t *testing.T, dir string) (all []string) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		all = append(all, e.Name())
+		if e.Name() != aside {
+			all = append(all, e.Name())
+			continue
+		}
+		for _, name := range names(t, filepath.Join(dir, aside)) {
+			all = append(all, aside+"/"+name)
+		}
 	}
 	return all
 }
@@ -72,16 +78,16 @@ func TestLeftovers(t *testing.T) {
 		// left are the names in the directory after a check that sets aside.
 		left []string
 	}{
-		{"partial", nothing, nothing, false, job.SaveSetAside, "trainer_state.json is missing", []string{"checkpoint-100", "checkpoint-200.partial"}},
+		{"partial", nothing, nothing, false, job.SaveSetAside, "trainer_state.json is missing", []string{"checkpoint-100", "partial/checkpoint-200"}},
 		{"complete", func(t *testing.T, dir string) {
 			write(t, "state", dir, "checkpoint-200", "rng_state.pth")
 			write(t, `{"global_step": 200}`, dir, "checkpoint-200", "trainer_state.json")
 		}, nothing, false, "", "", []string{"checkpoint-100", "checkpoint-200"}},
 		{"on the disk of one of several nodes", nothing, nothing, true, "", "", []string{"checkpoint-100", "checkpoint-200"}},
 		{
-			"its new name is taken", func(t *testing.T, dir string) { write(t, "mine", dir, "checkpoint-200.partial", "file") }, nothing, false,
-			job.SaveLeft, "not set aside: checkpoint-200.partial is there",
-			[]string{"checkpoint-100", "checkpoint-200", "checkpoint-200.partial"},
+			"its new name is taken", func(t *testing.T, dir string) { write(t, "mine", dir, "partial", "checkpoint-200", "file") }, nothing, false,
+			job.SaveLeft, "not set aside: partial/checkpoint-200 is there",
+			[]string{"checkpoint-100", "checkpoint-200", "partial/checkpoint-200"},
 		},
 		{"a link", func(t *testing.T, dir string) {
 			if err := os.Symlink("checkpoint-200", filepath.Join(dir, "checkpoint-300")); err != nil {
@@ -120,7 +126,7 @@ func TestLeftovers(t *testing.T) {
 		{
 			"a file", func(t *testing.T, dir string) { write(t, "PK\x03\x04 and no end", dir, "ckpt_300.pt") }, nothing, false,
 			job.SaveSetAside, "ckpt_300.pt is cut short",
-			[]string{"checkpoint-100", "checkpoint-200", "ckpt_300.pt.partial"},
+			[]string{"checkpoint-100", "checkpoint-200", "partial/ckpt_300.pt"},
 		},
 	} {
 		for _, setAside := range []bool{false, true} {
@@ -158,7 +164,7 @@ func TestOneLeftover(t *testing.T) {
 	checkpoint200(t, dir)
 	write(t, "state", dir, "checkpoint-300", "optimizer.bin")
 	all := check(Leftovers{Dirs: []string{dir, dir}, Alone: true, SetAside: true}, func() {})
-	want := []string{"checkpoint-100", "checkpoint-200", "checkpoint-300.partial"}
+	want := []string{"checkpoint-100", "checkpoint-200", "partial/checkpoint-300"}
 	if got := names(t, dir); !slices.Equal(got, want) || all[0].State != job.SaveSetAside || all[1].State != job.SaveLeft || all[1].Path != filepath.Join(dir, "checkpoint-200") {
 		t.Errorf("%v, %+v", got, all)
 	}

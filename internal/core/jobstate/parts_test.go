@@ -32,7 +32,7 @@ func TestOnlyPartsChangeThemselves(t *testing.T) {
 				continue
 			}
 			for _, e := range changed(fn.Body) {
-				root, depth := path(e)
+				root, depth := variable(e)
 				if root == "s" && depth > 1 || depth > 0 && slices.Contains([]string{"u", "m", "n", "sl"}, root) {
 					t.Errorf("%v: %s changes a field of %s", set.Position(e.Pos()), fn.Name.Name, root)
 				}
@@ -58,18 +58,18 @@ func changed(body ast.Node) (all []ast.Expr) {
 	return all
 }
 
-// path returns the variable with which an expression begins, and how many fields it goes through.
-func path(e ast.Expr) (root string, depth int) {
+// variable returns the variable with which an expression begins, and how many fields it goes through.
+func variable(e ast.Expr) (root string, depth int) {
 	switch e := e.(type) {
 	case *ast.Ident:
 		return e.Name, 0
 	case *ast.SelectorExpr:
-		root, depth = path(e.X)
+		root, depth = variable(e.X)
 		return root, depth + 1
 	case *ast.IndexExpr:
-		return path(e.X)
+		return variable(e.X)
 	case *ast.StarExpr:
-		return path(e.X)
+		return variable(e.X)
 	}
 	return "", 0
 }

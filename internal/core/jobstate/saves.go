@@ -2,6 +2,7 @@ package jobstate
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"time"
 
@@ -175,7 +176,8 @@ func (s *State) found(ev job.Saved) string {
 		return s.step.ignore()
 	}
 	if ev.State == job.SaveSetAside {
-		return fmt.Sprintf("the checkpoint %s is set aside as %[1]s.partial: %[2]s", ev.Path, ev.Why)
+		dir, name := path.Split(ev.Path)
+		return fmt.Sprintf("the checkpoint %s is set aside as %s: %s", ev.Path, path.Join(dir, "partial", name), ev.Why)
 	}
 	return fmt.Sprintf("the newest checkpoint %s is not complete: %s; a program that takes the newest one loads it", ev.Path, ev.Why)
 }

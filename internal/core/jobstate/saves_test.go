@@ -128,7 +128,7 @@ func TestLeftCheckpoints(t *testing.T) {
 		want    string
 	}{
 		{"n1", 0, job.SaveLeft, "the newest checkpoint /c/step-7 is not complete: cut; a program that takes the newest one loads it"},
-		{"n1", 0, job.SaveSetAside, "the checkpoint /c/step-7 is set aside as /c/step-7.partial: cut"},
+		{"n1", 0, job.SaveSetAside, "the checkpoint /c/step-7 is set aside as /c/partial/step-7: cut"},
 		{"n1", 1, job.SaveLeft, ""},
 		{"n2", 0, job.SaveLeft, ""},
 	} {

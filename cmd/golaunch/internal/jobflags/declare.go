@@ -98,7 +98,7 @@ func (o *Flags) declareStopping(f *pflag.FlagSet) {
 	f.StringVar(&o.stop, "stop-signal", "", "stop `signal` for ranks: TERM, INT, QUIT, HUP, USR1 or USR2 (the one golaunch got, with TERM for HUP; else TERM)")
 	f.DurationVar(&s.Linger, "linger", 0, "how long processes that ranks left behind may run after all ranks exited with 0, until SIGTERM and --grace")
 	f.StringVar(&o.Job.CheckpointDir, "checkpoint-dir", "", "`directory` of the ranks' checkpoints; golaunch finds it by the files that they have open")
-	f.BoolVar(&o.Job.SetAsidePartial, "set-aside-partial", false, "rename the newest checkpoint to NAME.partial before ranks start, if it is not complete")
+	f.BoolVar(&o.Job.SetAsidePartial, "set-aside-partial", false, "rename the newest checkpoint to partial/NAME before ranks start, if it is not complete")
 	f.DurationVar(&s.DrainTime, "drain-time", 0, "how long ranks may prepare for their end after a node gets SIGTERM, see GOLAUNCH_NOTICE_FILE")
 	f.StringVar(&o.notice, "notice-signal", "", "`signal` that tells ranks of such a notice: USR1 or USR2")
 	f.StringVar(&s.Spot, "spot-notice", "", "`cloud` to ask for notices that it takes this machine back: aws, gcp or azure")
