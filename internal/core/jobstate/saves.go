@@ -81,7 +81,26 @@ func (s *saves) prove(save report.Save, by writer, shared bool) (whole report.Sa
 			return save, false
 		}
 	}
-	return save, s.last == nil || s.last.Began.Before(save.Began) && !s.repeats(save)
+	if s.last != nil && (!s.last.Began.Before(save.Began) || s.repeats(save)) {
+		return save, false
+	}
+	s.supersede(by.unit, save.Began)
+	return save, true
+}
+
+// supersede forgets what a unit has in flight from before a checkpoint that it has completed. Agents
+// have not given up these older ones yet.
+func (s *saves) supersede(unit int, began time.Time) {
+	s.drop(func(f inFlight, w writer) bool { return w.unit == unit && f.Began.Before(began) })
+}
+
+// drop forgets writers, and checkpoints that then have none.
+func (s *saves) drop(those func(inFlight, writer) bool) {
+	for i := range s.inFlight {
+		f := &s.inFlight[i]
+		f.writers = slices.DeleteFunc(f.writers, func(w writer) bool { return those(*f, w) })
+	}
+	s.inFlight = slices.DeleteFunc(s.inFlight, func(f inFlight) bool { return len(f.writers) == 0 })
 }
 
 // sameFor is how much the clocks of two nodes that prove one save may differ.
@@ -115,22 +134,14 @@ func (s *saves) fail(path string, by writer) {
 
 // abandon forgets the checkpoints that a unit has in flight, because its ranks have ended.
 func (s *saves) abandon(unit int) {
-	for i := range s.inFlight {
-		f := &s.inFlight[i]
-		f.writers = slices.DeleteFunc(f.writers, func(w writer) bool { return w.unit == unit })
-	}
-	s.inFlight = slices.DeleteFunc(s.inFlight, func(f inFlight) bool { return len(f.writers) == 0 })
+	s.drop(func(_ inFlight, w writer) bool { return w.unit == unit })
 }
 
-// writes reports whether a unit has a checkpoint in flight. If the program has begun a newer
-// checkpoint, older ones do not count, even if agents have not given them up yet.
+// writes reports whether a unit has a checkpoint in flight.
 func (s *saves) writes(unit int) bool {
-	for _, f := range slices.Backward(s.inFlight) {
-		if slices.ContainsFunc(f.writers, func(w writer) bool { return w.unit == unit }) {
-			return s.last == nil || f.Began.After(s.last.Began)
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.inFlight, func(f inFlight) bool {
+		return slices.ContainsFunc(f.writers, func(w writer) bool { return w.unit == unit })
+	})
 }
 
 // saved records the progress of a checkpoint.
@@ -153,7 +164,7 @@ func (s *State) saved(ev job.Saved) string {
 			break
 		}
 		s.saves.keep(save)
-		s.landed(u, save.Ended)
+		text = s.landed(u, save.Ended)
 		if s.gang() {
 			s.step.note(goodput.Change{Saved: true, Ago: ev.Ago + save.Ended.Sub(save.Began)})
 		}

@@ -2,6 +2,7 @@ package jobstate
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,10 +63,15 @@ func TestSaves(t *testing.T) {
 		},
 	} {
 		var s saves
+		began := map[[2]string]int{} // by node and path
 		for _, told := range all {
 			ev := job.Saved{Node: told.node, State: told.state, Path: told.path, Shared: told.shared, At: at(told.second), Took: time.Second}
+			if second, seen := began[[2]string{told.node, told.path}]; seen {
+				ev.Took = at(told.second).Sub(at(second))
+			}
 			switch told.state {
 			case job.SaveBegan:
+				began[[2]string{told.node, told.path}] = told.second
 				s.begin(saveOf(ev), writer{told.node, 0})
 			case job.SaveComplete:
 				if save, complete := s.prove(saveOf(ev), writer{told.node, 0}, told.shared); complete {
@@ -104,7 +110,7 @@ func TestWrites(t *testing.T) {
 		t.Error("it writes the newer one")
 	}
 	save, complete := s.prove(report.Save{Path: "/c/2", Began: at(2), Ended: at(3)}, writer{"n1", 0}, false)
-	if s.keep(save); !complete || len(s.inFlight) != 1 || s.writes(0) {
+	if s.keep(save); !complete || len(s.inFlight) != 0 || s.writes(0) {
 		t.Errorf("complete: %v; %v are in flight, and it still writes: %v", complete, s.inFlight, s.writes(0))
 	}
 }
@@ -134,6 +140,72 @@ func TestLeftCheckpoints(t *testing.T) {
 	} {
 		if _, got := s.Step(job.Saved{Node: c.node, Attempt: c.attempt, State: c.state, Path: "/c/step-7", Why: "cut"}); got != c.want {
 			t.Errorf("%v: %q, want %q", c, got, c.want)
+		}
+	}
+}
+
+// TestOneGroupSaves announces the end of a job of replica groups, or of the node of one. At the end
+// of the job, the checkpoint of one group counts for all, but no group is stopped while it writes.
+func TestOneGroupSaves(t *testing.T) {
+	at := time.Unix(1_700_000_000, 0)
+	for _, c := range []struct {
+		name  string
+		end   job.Event
+		saves []job.Saved
+		// stopped are the nodes that stop at each of the saves.
+		stopped []string
+	}{
+		{
+			"the job ends",
+			job.Cancel{Code: 143, Within: time.Hour, AfterSave: true, At: at},
+			[]job.Saved{{Node: "n0", State: job.SaveComplete, Path: "/c/1"}},
+			[]string{"n0 n1 n2"},
+		},
+		{
+			"a group writes",
+			job.Cancel{Code: 143, Within: time.Hour, AfterSave: true, At: at},
+			[]job.Saved{
+				{Node: "n1", Unit: 1, State: job.SaveBegan, Path: "/own/1"},
+				{Node: "n0", State: job.SaveComplete, Path: "/c/1"},
+				{Node: "n1", Unit: 1, State: job.SaveComplete, Path: "/own/1"},
+			},
+			[]string{"", "n0 n2", "n1"},
+		},
+		{
+			"a node leaves",
+			job.Draining{Node: "n0", Within: time.Hour, At: at},
+			[]job.Saved{{Node: "n1", Unit: 1, State: job.SaveComplete, Path: "/c/1"}, {Node: "n0", State: job.SaveComplete, Path: "/c/2"}},
+			[]string{"", "n0"},
+		},
+	} {
+		s := New(job.Spec{
+			ID: "j", Restart: job.RestartGroup, Groups: 3, MinGroups: 1, Request: placement.Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{1}},
+		})
+		var stopped []string
+		var take func(ev job.Event)
+		take = func(ev job.Event) {
+			actions, _ := s.Step(ev)
+			for _, a := range actions {
+				switch a := a.(type) {
+				case job.Prepare:
+					take(job.Prepared{Node: a.Node, Unit: a.Unit, Attempt: a.Attempt, Port: 29500})
+				case job.Start:
+					take(job.Started{Node: a.Group.Node.Name, Unit: a.Unit, Attempt: a.Attempt})
+				case job.Stop:
+					stopped = append(stopped, a.Node)
+				}
+			}
+		}
+		for i := range byte(3) {
+			take(job.Joined{Node: placement.Node{Name: "n" + string('0'+i), Addr: netip.AddrFrom4([4]byte{10, 0, 0, i})}})
+		}
+		take(c.end)
+		for i, ev := range c.saves {
+			ev.At, ev.Took, stopped = at.Add(time.Duration(i+1)*time.Minute), time.Second, nil
+			take(ev)
+			if got := strings.Join(stopped, " "); got != c.stopped[i] {
+				t.Errorf("%s: after %v it stops %q, want %q", c.name, ev, got, c.stopped[i])
+			}
 		}
 	}
 }

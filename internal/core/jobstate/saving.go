@@ -86,12 +86,20 @@ func (s *State) caught(ev job.Catching) string {
 	return s.stopWhenSaved(u)
 }
 
-// landed records that a unit has completed a checkpoint. A checkpoint from before the announcement
-// does not count.
-func (s *State) landed(u *unit, ended time.Time) {
-	if d := u.notice.departure; d != nil && u.phase == job.Running && !ended.Before(d.at) {
-		u.setSaved()
+// landed records that a unit has completed a checkpoint, and stops the units that this saves. A
+// checkpoint from before the announcement does not count.
+func (s *State) landed(by *unit, ended time.Time) (stopped string) {
+	units := s.progress.units[by.id : by.id+1]
+	if s.grouped() && s.departures.end != nil {
+		units = s.progress.units
 	}
+	for i := range units {
+		if u := &units[i]; u.notice.departure != nil && u.phase == job.Running && !ended.Before(u.notice.departure.at) {
+			u.setSaved()
+			stopped = words.Also(stopped, s.stopWhenSaved(u))
+		}
+	}
+	return stopped
 }
 
 // stopWhenSaved stops a unit that was told of its end, once the stop loses no work or the unit can
