@@ -13,10 +13,15 @@ import (
 //
 //   - when all of its ranks have said that they are ready;
 //   - otherwise, never while it writes a checkpoint;
-//   - when it has completed a checkpoint since the announcement;
+//   - when it has completed a checkpoint since the announcement. Replica groups have the same weights,
+//     so for the end of the job the checkpoint of any group counts for all;
 //   - when each of its ranks catches the signal that stops it, so that it can save for the signal: as
-//     late as the newest checkpoint took, or at once if the user waits for the stop
-//     ([Cancel].AfterSave). The unit then has the rest of the time, and the grace period, to end.
+//     late as the newest checkpoint took. The unit then has the rest of the time, and the grace
+//     period, to end.
+//
+// If the user waits for the stop ([Cancel].AfterSave), ranks that catch the signal get it at once,
+// unless the program's next checkpoint is due in time. Some programs, such as Lightning's, catch the
+// signal and end without a checkpoint; no work is lost if golaunch waits for the due one.
 //
 // Otherwise the unit runs until the deadline: its next checkpoint may be complete in time, and a
 // program that reads the notice may get ready. At the deadline the unit is always stopped.
@@ -28,14 +33,19 @@ const signalMargin = 5 * time.Second
 // signalTime sets the alarm at which ranks that catch the signal get it. It reports whether they
 // get the signal at once.
 func (s *State) signalTime(d *departure) (due bool) {
-	left := d.within
-	switch last := s.saves.last; {
-	case d.afterSave:
-		return true
-	case last == nil: // nothing shows that the program saves
-		return false
-	default:
-		left -= 2*last.Ended.Sub(last.Began) + signalMargin
+	last := s.saves.last
+	if last == nil { // nothing shows that the program saves
+		return d.afterSave
+	}
+	took := last.Ended.Sub(last.Began)
+	reserve := 2*took + signalMargin
+	left := d.within - reserve
+	if d.afterSave {
+		next := last.Ended.Add(s.saves.every).Sub(d.at) + reserve // the next save has ended, unless it is late
+		if s.saves.every == 0 || next > left {
+			return true
+		}
+		left = next
 	}
 	if left <= 0 {
 		return true
