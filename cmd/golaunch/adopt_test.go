@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// counters are ranks that count until there is a file for each: then rank 1 fails, and the others
-// end well.
+// counters are ranks that count until a file for each of them exists: then rank 1 fails, and the
+// others succeed.
 const counters = `echo up $RANK; echo rank $RANK is $$
 i=0; while [ ! -e end$RANK ]; do i=$((i+1)); echo rank $RANK counts $i; sleep 0.01; done
 echo rank $RANK ends as $$ at $i; [ $RANK != 1 ] || exit 7`
@@ -32,7 +32,7 @@ func upAdopting(t *testing.T, args ...string) (h *heads, coordinator, n10, n9 *p
 	return h, coordinator, h.adopting(1, "n10"), h.adopting(2, "n9")
 }
 
-// rank is the process of a rank that has printed its pid.
+// rank returns the process of a rank that has printed its pid.
 func (p *process) rank(n int) pidfd {
 	p.t.Helper()
 	text, _ := p.out.read()
@@ -92,7 +92,7 @@ func (h *heads) counters(args ...string) *process {
 	return job
 }
 
-// TestAnAgentIsStartedAgain kills and starts both agents in turn, while ranks count and one of them
+// TestAnAgentIsStartedAgain kills and starts both agents in turn, while ranks count and one rank
 // ends.
 func TestAnAgentIsStartedAgain(t *testing.T) {
 	t.Parallel()
@@ -108,14 +108,14 @@ func TestAnAgentIsStartedAgain(t *testing.T) {
 	h.adopting(1, "n10")
 	n9 = h.adopting(2, "n9")
 	job.line("rank 0 ends as")
-	n9.kill() // once more, with the end of the rank told
+	n9.kill() // once more, after the end of the rank was reported
 	h.adopting(2, "n9")
 	unharmed(t, h, job, coordinator)
 	gone(t, mark(t))
 }
 
-// twice has ranks that meet at the store, and once more over the same connections when there is a
-// file: they set a key each, and wait for both.
+// twice has ranks that meet at the store, and meet again over the same connections when a file
+// exists: each rank sets a key, and waits for both keys.
 const twice = `exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT
 printf '\000\316\367\205\074' >&3
 meet() {
@@ -127,8 +127,8 @@ meet a; echo rank $RANK has met the other at $MASTER_ADDR
 while [ ! -e go ]; do sleep 0.01; done
 meet b; echo rank $RANK has met the other again`
 
-// TestAProxyOutlivesItsAgent, and the store does: ranks on both nodes meet again after their agents
-// were killed and started again.
+// TestAProxyOutlivesItsAgent: a proxy and the store outlive their agents. Ranks on both nodes meet
+// again after the agents were killed and started again.
 func TestAProxyOutlivesItsAgent(t *testing.T) {
 	t.Parallel()
 	h, _, n10, n9 := upAdopting(t)
@@ -145,8 +145,8 @@ func TestAProxyOutlivesItsAgent(t *testing.T) {
 	gone(t, mark(t))
 }
 
-// TestTheStoreOfAProxyIsLost with the node that it was on: the proxy says so, and the next attempt
-// has another store and another proxy.
+// TestTheStoreOfAProxyIsLost: the store is lost with its node. The proxy reports this, and the next
+// attempt has another store and another proxy.
 func TestTheStoreOfAProxyIsLost(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)
@@ -179,7 +179,8 @@ func TestAnAgentHandsOver(t *testing.T) {
 	gone(t, mark(t))
 }
 
-// TestAgentsAndTheCoordinatorAreKilled at once, and all are started again.
+// TestAgentsAndTheCoordinatorAreKilled: the agents and the coordinator are killed at once, and all
+// are started again.
 func TestAgentsAndTheCoordinatorAreKilled(t *testing.T) {
 	t.Parallel()
 	h, coordinator, n10, n9 := upAdopting(t)
@@ -195,7 +196,8 @@ func TestAgentsAndTheCoordinatorAreKilled(t *testing.T) {
 	gone(t, mark(t))
 }
 
-// TestTheKeeperIsKilled, alone and with its agent: the ranks die, and the job starts again.
+// TestTheKeeperIsKilled: the keeper is killed, alone or with its agent. The ranks die, and the job
+// starts again.
 func TestTheKeeperIsKilled(t *testing.T) {
 	t.Parallel()
 	for name, agentToo := range map[string]bool{"alone": false, "with its agent": true} {
@@ -210,7 +212,7 @@ func TestTheKeeperIsKilled(t *testing.T) {
 			rank := job.rank(1)
 			keeper := child(t, n10.cmd.Process.Pid, "rankkeeper")
 			if agentToo {
-				n10.signal(syscall.SIGSTOP) // or it would start another
+				n10.signal(syscall.SIGSTOP) // otherwise it would start another keeper
 			}
 			kill(t, keeper, syscall.SIGKILL)
 			if agentToo {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// adoptedGroup is a controller, whose workers come by their nodes' agents, and a module of what
-// they do.
+// adoptedGroup is a controller whose workers the agents of their nodes start, and a module with the
+// workers' calls.
 const adoptedGroup = `import os, sys
 from golaunch import VirtualCluster, WorkerGroup
 
@@ -68,7 +68,7 @@ func TestAnAgentOfAGroupIsStartedAgain(t *testing.T) {
 	h.touch("go")
 	controller.line(`\[0, 1\] \[1, 1\]`)
 	controller.line(`the same \{0\}`)
-	// An agent that dies may take the cancellation with it: a worker that gets the cancellation
+	// The cancellation may be lost with an agent that dies: a worker that gets the cancellation
 	// after its turn has run the call.
 	controller.line(`\[[23], [23]\] True`)
 	if code, out := controller.wait(); code != 0 {

@@ -92,7 +92,7 @@ func (o *agentOptions) drainNode(io *cli.Console) error {
 			jobs, err = c.Drain(ctx, name)
 		}
 		if errors.Is(err, launcher.ErrNotThere) {
-			jobs, err = nil, nil // it has left
+			jobs, err = nil, nil // the node has left
 		}
 	}
 	if err != nil || !o.JSON {
@@ -101,7 +101,7 @@ func (o *agentOptions) drainNode(io *cli.Console) error {
 	return jsonout.Print(io.Stdout, &drainedShown{Node: name, Jobs: jobs})
 }
 
-// drainedShown is what agent --drain prints as JSON; docs/json.md is its contract.
+// drainedShown is the JSON of agent --drain; docs/json.md is its contract.
 type drainedShown struct {
 	jsonout.Header
 	Node string   `json:"node"`

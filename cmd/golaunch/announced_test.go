@@ -12,8 +12,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// TestACoordinatorThatIsNotOurs, at the place where this user's would be, keeps no job from
-// running.
+// TestACoordinatorThatIsNotOurs: a coordinator of another user, in the place of this user's
+// coordinator, prevents no job from running.
 func TestACoordinatorThatIsNotOurs(t *testing.T) {
 	t.Parallel()
 	node, home := nettest.Nodes(t, "10.77.0.2")[0], t.TempDir()

@@ -17,8 +17,8 @@ import (
 // coordinator. It has the path of that test's golaunch.
 const beside = "GOLAUNCH_TEST_BESIDE"
 
-// TestBesideACoordinator runs these tests where this user's coordinator runs already, and looks for
-// one in them: they find none.
+// TestBesideACoordinator runs these tests where a coordinator of this user runs already. The tests
+// look for a coordinator and find none.
 func TestBesideACoordinator(t *testing.T) {
 	if os.Geteuid() != 0 {
 		suite.Missing(t, "tests have a network of their own as root alone")

@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// TestAtRest counts how often golaunch opens or looks at files of a job that writes no checkpoint,
-// by its system calls. The first 20 seconds of them are about the checkpoint before that.
+// TestAtRest counts by system calls how often golaunch opens or examines files of a job that writes
+// no checkpoint. The calls of the first 20 seconds are still about an earlier checkpoint.
 func TestAtRest(t *testing.T) {
 	t.Parallel()
 	strace, err := exec.LookPath("strace")
@@ -27,7 +27,7 @@ func TestAtRest(t *testing.T) {
 	p := start(t, cmd)
 	p.line(`\[r0 .*\] saved`)
 	p.line(`\[r1 .*\] saved`)
-	// timeout(1) ends the trace, which is how long the test looks.
+	// timeout(1) ends the trace and so determines how long the test counts.
 	trace := exec.Command("timeout", "-s", "INT", strconv.Itoa(seconds), strace, "-f", "-y", "-qq", "-ttt", "-e", "trace=%file,getdents64", "-o", calls,
 		"-p", strconv.Itoa(cmd.Process.Pid))
 	if out, err := trace.CombinedOutput(); trace.ProcessState.ExitCode() != 124 {

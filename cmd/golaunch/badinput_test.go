@@ -26,7 +26,7 @@ import (
 
 const secret = "GOLAUNCH_TOKEN=0123456789abcdef0123456789abcdef"
 
-// local is golaunch on this machine, with a rendezvous at 127.0.0.1.
+// local returns golaunch on this machine, with a rendezvous at 127.0.0.1.
 func local(t *testing.T, port int, args ...string) *process {
 	t.Helper()
 	cmd := exec.Command(golaunch(t), append([]string{"--rendezvous", fmt.Sprintf("127.0.0.1:%d", port), "--nodes", "2"}, args...)...)
@@ -44,7 +44,8 @@ func listen(t *testing.T) (net.Listener, int) {
 	return l, l.Addr().(*net.TCPAddr).Port
 }
 
-// TestThePortIsTaken by a program that says nothing, and by one that speaks first.
+// TestThePortIsTaken: the port is taken by a program that sends nothing, or by one that sends
+// first.
 func TestThePortIsTaken(t *testing.T) {
 	t.Parallel()
 	_, silent := listen(t)
@@ -59,11 +60,11 @@ func TestThePortIsTaken(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	self, err := os.ReadFile("/proc/self/comm") // golaunch.test, or what go test -c was told
+	self, err := os.ReadFile("/proc/self/comm") // golaunch.test, or the name given to go test -c
 	must(t, err)
 	for _, port := range []int{loud, silent} {
 		want := fmt.Sprintf(`(?m)^golaunch: port %d of 127.0.0.1 is in use by pid [0-9]+ \(%s\), which is no golaunch coordinator, `,
-			port, regexp.QuoteMeta(strings.TrimSpace(string(self)))) // a child on its way to exec has the socket too
+			port, regexp.QuoteMeta(strings.TrimSpace(string(self)))) // a child before its exec also has the socket
 		code, text := local(t, port, "--", "true").wait()
 		if code != 125 || !regexp.MustCompile(want).MatchString(text) || strings.Count(text, "\n") != 1 {
 			t.Errorf("exit code %d, want 125 and %s", code, want)
@@ -71,8 +72,8 @@ func TestThePortIsTaken(t *testing.T) {
 	}
 }
 
-// TestStrangersAtTheDoor connect to a coordinator that waits for its second node, and do not keep
-// it from that.
+// TestStrangersAtTheDoor: strangers connect to a coordinator that waits for its second node, and
+// the second node still joins.
 func TestStrangersAtTheDoor(t *testing.T) {
 	t.Parallel()
 	port := nettest.Port(t)
@@ -94,8 +95,8 @@ func TestStrangersAtTheDoor(t *testing.T) {
 	a.ends(0)
 }
 
-// TestAnotherVersionEndsTheWait: with a golaunch that the others do not understand the job does not
-// get its nodes.
+// TestAnotherVersionEndsTheWait: if the others do not understand one golaunch, the job does not get
+// its nodes.
 func TestAnotherVersionEndsTheWait(t *testing.T) {
 	t.Parallel()
 	port := nettest.Port(t)
@@ -135,8 +136,8 @@ func otherVersion(t *testing.T, at string) {
 	}
 }
 
-// TestNoCoordinatorComes: nodes wait for a coordinator, one until it must stop, one for its limit,
-// one until the event.
+// TestNoCoordinatorComes: nodes wait for a coordinator: one node until it must stop, one for its
+// limit, and one until the event.
 func TestNoCoordinatorComes(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -173,8 +174,8 @@ func TestANodeLeaves(t *testing.T) {
 	a.ends(125, "b leaves: got SIGTERM; 0 of 0 restarts used", "saved 0")
 }
 
-// TestTheHostsOwnName is 127.0.1.1 on Debian, where no other node can reach it: golaunch listens
-// where the others find it.
+// TestTheHostsOwnName: on Debian, the address of the host's own name is 127.0.1.1, which no other
+// node can reach. golaunch listens at an address that the others find.
 func TestTheHostsOwnName(t *testing.T) {
 	t.Parallel()
 	nodes := nettest.Nodes(t, "10.83.0.2", "10.83.0.3")
@@ -193,7 +194,7 @@ func TestTheHostsOwnName(t *testing.T) {
 		first := run(nodes[0], "own-name", "127.0.1.1", command...)
 		other := run(nodes[1], "n2", "10.83.0.2", command...)
 		first.line("own-name is 127.0.1.1 on this machine .*; the others find it at 10.83.0.2,")
-		if command[0] != "torchrun" { // whose nodes need no name
+		if command[0] != "torchrun" { // nodes of torchrun need no name
 			command = append([]string{"--name=twin"}, command...)
 		}
 		for _, p := range []*process{first, other, run(nodes[0], "own-name", "127.0.1.1", command...)} {
@@ -206,7 +207,7 @@ func TestTheHostsOwnName(t *testing.T) {
 		"rendezvous host own-name is 127.0.1.1 on this machine (see /etc/hosts), which no other node can reach; use its address")
 }
 
-// TestLogsOfAnotherUser are not written to.
+// TestLogsOfAnotherUser: golaunch does not write to logs of another user.
 func TestLogsOfAnotherUser(t *testing.T) {
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "golaunch")
@@ -227,7 +228,7 @@ func TestLogsOfAnotherUser(t *testing.T) {
 	}
 }
 
-// TestTheDiskIsFull under the logs: the ranks go on.
+// TestTheDiskIsFull: the disk of the logs is full, and the ranks go on.
 func TestTheDiskIsFull(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
@@ -244,7 +245,7 @@ func TestTheDiskIsFull(t *testing.T) {
 		"warning: write the stdout log of rank 0 on ", "("+dir+"/a/attempt-0/rank-0.stdout.log)", "no space left on device")
 }
 
-// TestALineWithoutEnd is half a gigabyte long. It costs neither memory nor time of the other ranks.
+// TestALineWithoutEnd: a line of half a gigabyte costs neither memory nor time of the other ranks.
 func TestALineWithoutEnd(t *testing.T) {
 	t.Parallel()
 	quiet := `exec "$0" "$@" >/dev/null`
@@ -254,7 +255,7 @@ func TestALineWithoutEnd(t *testing.T) {
 	p.line("written")
 	peak := vmHWM(t, p.cmd.Process.Pid)
 	t.Logf("peak of golaunch: %d kB", peak)
-	if peak > 256<<10 { // 54 MiB is usual, and 134 MiB with the race detector's shadow; a collector that gets little time leaves more
+	if peak > 256<<10 { // 54 MiB is usual, and 134 MiB with the race detector's shadow; it is more if the garbage collector gets little time
 		t.Errorf("golaunch used %d kB, want 262144 at most", peak)
 	}
 	p.signal(syscall.SIGUSR1)
@@ -276,8 +277,8 @@ func vmHWM(t *testing.T, pid int) int {
 	return n
 }
 
-// TestOutputWithoutReaders golaunch's stdout, or either of its outputs: a pipe that is full, and
-// one that is closed. The job's exit code stays its own.
+// TestOutputWithoutReaders: golaunch's stdout, or either of its outputs, is a full or a closed
+// pipe. golaunch still returns the job's own exit code.
 func TestOutputWithoutReaders(t *testing.T) {
 	t.Parallel()
 	const talk = `echo "{\"rank\": $RANK}"; seq 1 200000; echo rank $RANK ends >&2; exit `

@@ -29,7 +29,8 @@ func TestMeetingAtABridge(t *testing.T) {
 	}
 }
 
-// TestABridgesAddress is that of two nodes, which meet elsewhere: the job ends on both.
+// TestABridgesAddress: two nodes have the same address of a bridge, and meet at another address.
+// The job ends on both.
 func TestABridgesAddress(t *testing.T) {
 	t.Parallel()
 	nodes := bridged(t)
@@ -42,8 +43,8 @@ func TestABridgesAddress(t *testing.T) {
 	}
 }
 
-// TestSlurmShell has golaunch in the first task of a step alone, as a shell with --pty does, and
-// the step has two nodes.
+// TestSlurmShell runs golaunch only in the first task of a step with two nodes, as from a shell
+// with --pty.
 func TestSlurmShell(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	s.run("srun", "--nodes=2", "--ntasks=2", "--pty", "sh", "-c", "[ $SLURM_PROCID != 0 ] || "+golaunch(t)+" --placement-timeout=10s -- true").ends(124,

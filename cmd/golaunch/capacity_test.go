@@ -21,7 +21,7 @@ func (h *heads) capacity(text string) string {
 	return file
 }
 
-// hosts is the example of a provider, with the nodes from the second on as its hosts, whose agents
+// hosts sets up the example of a provider. Its hosts are the nodes from the second on, whose agents
 // declare GPUs.
 func (h *heads) hosts(gpus int) string {
 	h.t.Helper()
@@ -39,7 +39,8 @@ func (h *heads) hosts(gpus int) string {
 	return "[" + strings.Join(words, ", ") + "]"
 }
 
-// TestCapacityFollowsTheQueue: a cluster without nodes gets two for a job, and gives them back.
+// TestCapacityFollowsTheQueue: a cluster without nodes gets two nodes for a job, and gives them
+// back.
 func TestCapacityFollowsTheQueue(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)
@@ -95,7 +96,8 @@ func TestHostsEndOnlyTheirOwn(t *testing.T) {
 	}
 }
 
-// TestACallEndsWithTheCoordinator: no process of a provider that hangs is left, also after a kill -9.
+// TestACallEndsWithTheCoordinator: no process of a hanging provider is left, even after a kill -9
+// of the coordinator.
 func TestACallEndsWithTheCoordinator(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)

@@ -22,8 +22,8 @@ import (
 type heads struct {
 	t     *testing.T
 	nodes []nettest.Node
-	// home is where all keep the token and the coordinator its store; dir is where jobs are
-	// submitted.
+	// home has the token of all nodes and the coordinator's store; dir is the directory in which
+	// jobs are submitted.
 	home, dir string
 	at        string
 }
@@ -73,7 +73,7 @@ func (h *heads) do(args ...string) string {
 	return ended(h.t, h.start(0, args...))
 }
 
-// detach submits a job that goes on by itself, and returns once each of its ranks has printed "up".
+// detach submits a detached job, and returns once each of its ranks has printed "up".
 func (h *heads) detach(id string, ranks int, args ...string) {
 	h.t.Helper()
 	if out := h.do(append([]string{"run", "--detach", "--job-id", id, "--backoff", "0s"}, args...)...); !strings.HasSuffix(out, id+"\n") {
@@ -94,7 +94,7 @@ func (h *heads) touch(name string) {
 }
 
 // gate makes a FIFO from which each process reads a line, and returns a function that writes n
-// lines. Processes wait for their line at no cost, and one that comes late finds it.
+// lines. Processes wait for their line at no cost, and a late process still finds its line.
 func gate(t *testing.T, fifo string) (write func(n int)) {
 	t.Helper()
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -113,10 +113,10 @@ func gate(t *testing.T, fifo string) (write func(n int)) {
 	}
 }
 
-// clusterStatus is what golaunch status --json prints.
+// clusterStatus is the output of golaunch status --json.
 type clusterStatus struct{ listing.Cluster }
 
-// status is what golaunch status --json prints.
+// status returns the output of golaunch status --json.
 func (h *heads) status() (s clusterStatus) {
 	h.t.Helper()
 	out := h.do("status", "--json", "--all")
@@ -144,7 +144,7 @@ func (s clusterStatus) node(t *testing.T, name string) listing.Node {
 	return s.Nodes[i]
 }
 
-// hung is a rank that says that it is up and ends when it is stopped.
+// hung is a rank that prints "up" and ends when it is stopped.
 const hung = "echo up $RANK; exec sleep 1000"
 
 func TestAJobOnACluster(t *testing.T) {
@@ -255,7 +255,7 @@ func TestJobsShareACluster(t *testing.T) {
 	second.ends(0, "second")
 }
 
-// TestBackfill has small jobs pass a big one that waits, but not on the nodes that the big one will
+// TestBackfill: small jobs pass a big job that waits, but not on the nodes that the big job will
 // get.
 func TestBackfill(t *testing.T) {
 	t.Parallel()
@@ -275,7 +275,7 @@ func TestBackfill(t *testing.T) {
 	}
 }
 
-// TestPriorities has a job preempt another one, which gets notice, gives up all its nodes and starts
+// TestPriorities: a job preempts another one, which gets notice, gives up all its nodes and starts
 // again.
 func TestPriorities(t *testing.T) {
 	t.Parallel()
@@ -351,7 +351,7 @@ func TestTorchOnACluster(t *testing.T) {
 	loss(t, out)
 }
 
-// TestStacksOfASilentNode: stacks prints those of the other nodes, and exits with 1.
+// TestStacksOfASilentNode: the verb stacks prints the stacks of the other nodes, and exits with 1.
 func TestStacksOfASilentNode(t *testing.T) {
 	t.Parallel()
 	h, _, _, n9 := up(t, 0)

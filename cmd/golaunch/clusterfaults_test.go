@@ -55,8 +55,8 @@ func TestAClientIsKilled(t *testing.T) {
 	h.start(0, "logs", "-f", "unread").line("up 0")
 }
 
-// TestAClientIsCutOff for longer than the lease, which ends its job; it learns that when it
-// returns.
+// TestAClientIsCutOff: a client is cut off for longer than the lease, so its job ends. The client
+// learns this when it returns.
 func TestAClientIsCutOff(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)
@@ -72,8 +72,8 @@ func TestAClientIsCutOff(t *testing.T) {
 	client.ends(129, "the client that submitted it is gone")
 }
 
-// TestAnAgentIsKilled restarts its job on the nodes that are there; the job waits for one if it
-// must.
+// TestAnAgentIsKilled: the job of a killed agent restarts on the existing nodes, or waits for a
+// node if there are too few.
 func TestAnAgentIsKilled(t *testing.T) {
 	t.Parallel()
 	h, coordinator, n10, n9 := up(t, 1)
@@ -125,7 +125,7 @@ func TestDrain(t *testing.T) {
 	h.start(0, "agent", "--drain", "--name", "n9").ends(2, `there is no node "n9" here`)
 }
 
-// TestSubmitToken: its holder can run and watch jobs, and nothing else.
+// TestSubmitToken: the holder of a submit token can run and watch jobs, and do nothing else.
 func TestSubmitToken(t *testing.T) {
 	t.Parallel()
 	h, _, _, _ := up(t, 1)
@@ -250,7 +250,7 @@ func TestAClusterWithoutReaders(t *testing.T) {
 	}
 	coordinator := mute(0, "coordinator", "--listen", "10.77.0.2")
 	agent := mute(1, "agent", "--coordinator", h.at, "--name", "n10", "--gpus", "2")
-	h.join(2, "n9", 2) // the coordinator is there
+	h.join(2, "n9", 2) // the coordinator runs
 	if out := h.do("--coordinator", h.at, "--nodes", "2", "--gpus-per-node", "2", "--", "sh", "-c", "echo up $RANK"); !strings.Contains(out, "up 3") {
 		t.Errorf("the job prints %q", out)
 	}

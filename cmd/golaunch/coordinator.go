@@ -72,8 +72,7 @@ func (o *coordinatorOptions) run(io *cli.Console) error {
 	return o.Serve(ctx)
 }
 
-// headShown is the line that tells the caller where the coordinator listens; docs/json.md is its
-// contract.
+// headShown is the line that names the address of the coordinator; docs/json.md is its contract.
 type headShown struct {
 	jsonout.Header
 	Address string   `json:"address"`
@@ -101,7 +100,7 @@ func (o *coordinatorOptions) announce(io *cli.Console, at netip.AddrPort) error 
 // untilStopped cancels at the first signal that means stop.
 func untilStopped(heard <-chan os.Signal, cancel context.CancelFunc) {
 	for s := range heard {
-		if s != syscall.SIGUSR1 && s != syscall.SIGUSR2 { // these are for ranks
+		if s != syscall.SIGUSR1 && s != syscall.SIGUSR2 { // these two are for ranks
 			cancel()
 			return
 		}

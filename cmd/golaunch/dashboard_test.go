@@ -37,7 +37,7 @@ while not os.path.exists(sys.argv[1]):
     train(step)
 `
 
-// page is one of a headless Chromium.
+// page is a page of a headless Chromium.
 type page struct {
 	t   *testing.T
 	ctx context.Context
@@ -46,7 +46,7 @@ type page struct {
 	asked []string
 }
 
-// newPage opens one, in a browser on a node that ends with the test.
+// newPage opens a page in a browser, on a node that ends with the test.
 func newPage(t *testing.T, on nettest.Node) *page {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
@@ -68,7 +68,7 @@ func newPage(t *testing.T, on nettest.Node) *page {
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
 	p := &page{t: t, ctx: ctx}
-	t.Cleanup(func() { _ = chromedp.Cancel(ctx) }) // it is killed then
+	t.Cleanup(func() { _ = chromedp.Cancel(ctx) }) // the browser is then killed
 	p.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, devtools.Enable, devtools.EnableParams{})
 		return err
@@ -88,7 +88,7 @@ func (p *page) hear(event any) {
 	}
 }
 
-// requests are those since the last call.
+// requests returns the requests since the last call.
 func (p *page) requests() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,7 +121,7 @@ func (p *page) until(expression string) {
 	}
 }
 
-// fact is what the page says under a name.
+// fact returns the text that the page shows under a name.
 func fact(name string) string {
 	return fmt.Sprintf(`[...document.querySelectorAll('.facts div')].find((d) => d.querySelector('dt').textContent === '%s')?.querySelector('dd span').textContent`, name)
 }
@@ -210,7 +210,7 @@ func (p *page) answers(at, token string, code int, says string) {
 	}
 }
 
-// mailed checks that a job's report, opened from a file, loads nothing else.
+// mailed checks that a job's report, opened from a file, loads no other file.
 func (p *page) mailed(file string) {
 	p.t.Helper()
 	p.requests()
@@ -224,8 +224,9 @@ func (p *page) mailed(file string) {
 	}
 }
 
-// TestADashboardInAPod: a dashboard in a pod listens at all addresses, because the pod's is not
-// known before, and its link is for kubectl port-forward; elsewhere it does not.
+// TestADashboardInAPod: a dashboard in a pod listens at all addresses, because the pod's address is
+// not known before, and its link is for kubectl port-forward. Elsewhere a dashboard does not listen
+// at all addresses.
 func TestADashboardInAPod(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestRanksInheritNoDescriptors of what has started golaunch: its locks and pipes are its own.
+// TestRanksInheritNoDescriptors: ranks inherit no descriptors of the program that has started
+// golaunch, such as locks and pipes.
 func TestRanksInheritNoDescriptors(t *testing.T) {
 	t.Parallel()
 	file, err := os.Open(os.DevNull)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine runs a command of the machine's.
+// machine runs a command of the machine.
 func machine(t *testing.T, argv ...string) {
 	t.Helper()
 	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
@@ -20,7 +20,7 @@ func machine(t *testing.T, argv ...string) {
 	}
 }
 
-// smallDisk is the directory of a small separate file system.
+// smallDisk returns the directory of a small separate file system.
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	image, dir := filepath.Join(t.TempDir(), "image"), t.TempDir()
@@ -31,8 +31,8 @@ func smallDisk(t *testing.T) string {
 	return dir
 }
 
-// TestTheDiskOfTheStateIsFrozen for three leases: no node is lost, and a rank that fails meanwhile
-// is started again afterwards.
+// TestTheDiskOfTheStateIsFrozen: the disk is frozen for three leases. No node is lost, and a rank
+// that fails meanwhile is started again afterwards.
 func TestTheDiskOfTheStateIsFrozen(t *testing.T) {
 	t.Parallel()
 	h, disk := newCluster(t), smallDisk(t)
@@ -85,8 +85,8 @@ func dies(t *testing.T, dir string) {
 	}
 }
 
-// TestTheDiskOfTheStateIsFull, and then dies: no job is accepted that a later coordinator would not
-// know, and running jobs go on.
+// TestTheDiskOfTheStateIsFull: the disk is full, and later fails. The coordinator accepts no job
+// that a later coordinator would not know, and running jobs go on.
 func TestTheDiskOfTheStateIsFull(t *testing.T) {
 	t.Parallel()
 	h, disk := newCluster(t), smallDisk(t)

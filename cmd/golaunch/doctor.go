@@ -80,7 +80,7 @@ func (o *doctorOptions) run(io *cli.Console) (int, error) {
 	return 0, err
 }
 
-// runFabric runs the fabric test as a job, wherever golaunch runs jobs.
+// runFabric runs the fabric test as a job, in the same place where golaunch run runs jobs.
 func (o *doctorOptions) runFabric(io *cli.Console, f *pflag.FlagSet) (int, error) {
 	if err := o.Complete(f, nil); err != nil {
 		return 0, err

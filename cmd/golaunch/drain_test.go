@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
-// saver is a rank that saves when it finds a notice, and says so; its second attempt ends well.
+// saver is a rank that saves when it finds a notice, and reports it; its second attempt succeeds.
 const saver = `
 trap 'grep -q deadline $GOLAUNCH_NOTICE_FILE && echo saved $RANK && touch $GOLAUNCH_NOTICE_FILE.ready' USR1
 echo up $RANK
@@ -32,7 +32,7 @@ func TestSwap(t *testing.T) {
 	n9.ends(0, "drained")
 	follow.line("saved 0")
 	follow.line("resumed on n10")
-	follow.wait() // with the job, and with a code that depends on whether n9 could still send all
+	follow.wait() // ends with the job; its code depends on whether n9 could still send everything
 	job := h.status().job(t, "a")
 	if job.Result == nil || job.Result.Code != 0 || job.Result.Restarts != 0 {
 		t.Errorf("%+v", job)
@@ -43,7 +43,7 @@ func TestSwap(t *testing.T) {
 	n10.ends(143)
 }
 
-// TestDrainTime: an agent gets SIGTERM: the ranks of all nodes of the job have time to save.
+// TestDrainTime: if an agent gets SIGTERM, the ranks of all nodes of the job have time to save.
 func TestDrainTime(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -62,7 +62,8 @@ func TestDrainTime(t *testing.T) {
 	c.ends(0, "resumed on c")
 }
 
-// TestSpotNotice has a metadata service of AWS on a node of a job, which takes the machine back.
+// TestSpotNotice: the metadata service of AWS on a node of a job announces that the machine is
+// taken back.
 func TestSpotNotice(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -80,7 +81,7 @@ func TestSpotNotice(t *testing.T) {
 	c.ends(0, "resumed on c")
 }
 
-// TestSpotNoticeOfTheLeadingNode: it leaves like any other, and another node leads.
+// TestSpotNoticeOfTheLeadingNode: the leading node leaves like any other, and another node leads.
 func TestSpotNoticeOfTheLeadingNode(t *testing.T) {
 	t.Parallel()
 	nodes := nettest.Nodes(t, "10.77.0.2", "10.77.0.3", "10.77.0.4", "10.77.0.5")
@@ -134,7 +135,7 @@ func TestSpotNoticeEndsAJob(t *testing.T) {
 	a.ends(143, "saved 0", "job preempted: AWS will terminate this spot instance", "submit it again")
 }
 
-// TestDrainTimeOfTheJob: the leader ends it, and the ranks of all nodes have time to save.
+// TestDrainTimeOfTheJob: the leader ends the job, and the ranks of all nodes have time to save.
 func TestDrainTimeOfTheJob(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -148,7 +149,7 @@ func TestDrainTimeOfTheJob(t *testing.T) {
 	a.ends(143, "saved 0", "job cancelled: got SIGTERM")
 }
 
-// TestPodsAreDeleted, all at once: all nodes that could lead the job leave it.
+// TestPodsAreDeleted: all pods are deleted at once, so all nodes that could lead the job leave it.
 func TestPodsAreDeleted(t *testing.T) {
 	t.Parallel()
 	for n, test := range map[int]struct{ ready, message string }{
@@ -196,7 +197,7 @@ func spot(t *testing.T, n nettest.Node) takesBack {
 // takes gives notice.
 func (c takesBack) takes() { c.cmd.Process.Signal(syscall.SIGUSR1) }
 
-// metadata is AWS's service, which has a notice from SIGUSR1 on.
+// metadata is the service of AWS. From SIGUSR1 on, it has a notice.
 const metadata = `
 import datetime, http.server, json, signal
 notice = False

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A node whose GPU fails is given back for a free one, and jobs that come later pass it over too,
-// also after the coordinator was killed.
+// A node whose GPU fails is replaced by a free node. Later jobs do not use the failed node either,
+// even after the coordinator was killed.
 func TestANodeThatFailsIsExchanged(t *testing.T) {
 	t.Parallel()
 	h, coordinator, _, _ := up(t, 2)
@@ -38,8 +38,8 @@ func TestANodeThatFailsIsExchanged(t *testing.T) {
 	h.start(0, where...).ends(0, "n9")
 }
 
-// A job that got fewer nodes than it can use starts again with one that comes later, when its ranks
-// are ready.
+// A job that got fewer nodes than it can use starts again with a later node, when its ranks are
+// ready.
 func TestAJobGrows(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)

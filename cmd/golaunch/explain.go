@@ -67,14 +67,14 @@ type explanation struct {
 	words string
 }
 
-// group is the ranks with the same cause.
+// group has the ranks with the same cause.
 type group struct {
 	Cause  string `json:"cause"`
 	Victim bool   `json:"victim"`
 	Ranks  string `json:"ranks"`
 }
 
-// run prints what a failure means.
+// run prints the explanation of a failure.
 func (o *explainOptions) run(io *cli.Console, paths []string) (int, error) {
 	if o.code == 0 || o.code < verdict.NotKnown || o.code > 255 {
 		return 0, cli.BadFlag("exit", errors.New("1 to 255"))
@@ -109,7 +109,7 @@ func (o *explainOptions) judge(paths []string) ([]postmortem.Judged, error) {
 	return postmortem.Judge(paths, o.code, rules)
 }
 
-// maxFiles is how many paths explain accepts.
+// maxFiles is the number of paths that explain accepts.
 const maxFiles = 1 << 16
 
 // newExplanation takes the root cause from the first of judged, and groups the ranks by cause.

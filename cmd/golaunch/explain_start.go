@@ -25,8 +25,8 @@ type startsExplained struct {
 	Starts []report.Start `json:"starts"`
 }
 
-// explainStart prints where the time of the starts in a log directory went, or of the newest start
-// of a job.
+// explainStart prints how long each phase took, for all starts in a log directory or for the newest
+// start of a job.
 func (o *explainOptions) explainStart(io *cli.Console, of []string) error {
 	if len(of) != 1 {
 		return fmt.Errorf("%w: --start takes one directory or job", launcher.ErrUsage)
@@ -56,7 +56,7 @@ func (o *explainOptions) starts(of string) (e startsExplained, err error) {
 	if err != nil {
 		return e, fmt.Errorf("there is no directory %s; as a job: %w", of, err)
 	}
-	defer func() { _ = c.Close() }() // it has answered
+	defer func() { _ = c.Close() }() // the coordinator has answered
 	s, err := c.Query(ctx, report.Query{Job: of})
 	if err != nil {
 		return e, err

@@ -16,8 +16,8 @@ import (
 )
 
 // checkup runs golaunch doctor --fabric on each of four nodes, whose links have 400 Mbit/s each
-// way, after something was done to one. It returns what the first node printed, where rank 0 is,
-// and whether all had the exit code.
+// way, after a fault was made on one node. It returns the output of the first node, which has rank
+// 0, and whether all nodes had the expected exit code.
 func checkup(t *testing.T, code int, do func(nodes []nettest.Node)) (text string, ok bool) {
 	t.Helper()
 	nodes := nettest.Nodes(t, "10.77.0.2", "10.77.0.3", "10.77.0.4", "10.77.0.5")
@@ -73,7 +73,7 @@ func TestFabric(t *testing.T) {
 			"error:",
 		},
 		"a bad NIC": {
-			// It still reaches the coordinator and the store, at ports below.
+			// The node still reaches the coordinator and the store, at lower ports.
 			1, func(t *testing.T, nodes []nettest.Node) {
 				ip(t, nodes[1], "rule", "add", "ipproto", "tcp", "dport", "32768-60999", "blackhole")
 			},
@@ -89,8 +89,8 @@ func TestFabric(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// A node of a machine that others keep busy may be slow indeed: what is measured is
-			// looked at again then.
+			// If other programs keep the machine busy, a node may indeed be slow: then the test
+			// measures again.
 			for try := 1; ; try++ {
 				out, ok := checkup(t, c.code, func(nodes []nettest.Node) { c.do(t, nodes) })
 				wrong := !ok || strings.Contains(out, c.not)

@@ -13,7 +13,7 @@ import (
 
 // parliament is a job on three nodes with a spare, started by the same command on each. In attempt
 // 0 its ranks run until they are killed. In attempt 1 they succeed if no rank of attempt 0 is
-// alive; one that was killed stays a zombie while its parent is stopped.
+// alive; a killed rank stays a zombie while its parent is stopped.
 type parliament struct {
 	nodes []nettest.Node
 	procs []*process
@@ -74,7 +74,7 @@ func TestTheLeadingNodeIsKilled(t *testing.T) {
 	p.goesOn(t)
 }
 
-// TestTheLeadingNodeIsCutOff: the node must know only that it is alone.
+// TestTheLeadingNodeIsCutOff: the node must know that it is alone, and nothing more.
 func TestTheLeadingNodeIsCutOff(t *testing.T) {
 	t.Parallel()
 	p := newParliament(t)
@@ -85,8 +85,8 @@ func TestTheLeadingNodeIsCutOff(t *testing.T) {
 	p.goesOn(t)
 }
 
-// TestTheLeadingNodeIsStopped for longer than it has a lease: its own belief when it continues does
-// not count.
+// TestTheLeadingNodeIsStopped: the leading node is stopped for longer than its lease. When it
+// continues, it still believes that it leads, which does not count.
 func TestTheLeadingNodeIsStopped(t *testing.T) {
 	t.Parallel()
 	p := newParliament(t)
@@ -115,9 +115,9 @@ func TestNoMajority(t *testing.T) {
 	gone(t, p.marker)
 }
 
-// TestTheLeadingNodeIsStartedAgain with the same command, twice, and then another node too, which
-// finds the first alone: each joins the job, that has another leader by now, and takes its ranks
-// again.
+// TestTheLeadingNodeIsStartedAgain: the leading node is started again with the same command, twice,
+// and then another node is, which finds the first alone. Each node joins the job, which has another
+// leader by now, and takes its ranks again.
 func TestTheLeadingNodeIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	nodes, token := nettest.Nodes(t, "10.77.0.2", "10.77.0.3", "10.77.0.4"), filepath.Join(t.TempDir(), "token")
@@ -153,8 +153,8 @@ func TestTheLeadingNodeIsStartedAgain(t *testing.T) {
 	all[leader].line(fmt.Sprintf("can take over from n%d: (n0, n%d|n%[2]d, n0)$", leader, 3-leader))
 	again(0, 2)
 	again(3-leader, 3)
-	// Rank 0 fails when every rank has been seen: one that fails at once stops others before they
-	// have printed anything.
+	// Rank 0 fails when every rank has been seen: if it failed at once, others would be stopped
+	// before they have printed anything.
 	if err := os.WriteFile(end, []byte("\n"), 0); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// match waits for a line and returns what its groups hold.
+// match waits for a line and returns the texts of its groups.
 func (p *process) match(pattern string) []string {
 	p.t.Helper()
 	p.line(pattern)
@@ -96,8 +96,8 @@ func kill(t *testing.T, pid int, sig syscall.Signal) {
 	}
 }
 
-// signal sends one; when it returns, SIGSTOP has taken effect: one thread gets it, and all others
-// run until that one is scheduled.
+// signal sends a signal. When it returns, SIGSTOP has taken effect: one thread gets the signal, and
+// all others run until that thread is scheduled.
 func (p *process) signal(sig syscall.Signal) {
 	p.t.Helper()
 	kill(p.t, p.cmd.Process.Pid, sig)
@@ -152,19 +152,19 @@ func TestTheGuardianIsKilled(t *testing.T) {
 		kill(t, child(t, p.cmd.Process.Pid, "rankguard"), syscall.SIGKILL)
 		p.kill()
 		gone(t, marker)
-		start(t, exec.Command(golaunch(t), "--", "true")).ends(0) // the next golaunch takes the cgroup away
+		start(t, exec.Command(golaunch(t), "--", "true")).ends(0) // the next golaunch removes the cgroup
 	})
 }
 
-// TestANodeFallsSilent takes the cable of a node away. The node must end its ranks by itself before
-// they start elsewhere.
+// TestANodeFallsSilent disconnects a node. The node must end its ranks by itself before they start
+// elsewhere.
 func TestANodeFallsSilent(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
 	marker := mark(t)
 	job := []string{
 		"--nodes", "2", "--procs-per-node", "1", "--lease", "2s", "--max-restarts", "1", "--env", marker, "--", "sh", "-c",
-		"exec 9>" + t.TempDir() + "/rank$RANK; flock -n 9 || exit 9" + // an earlier attempt lives
+		"exec 9>" + t.TempDir() + "/rank$RANK; flock -n 9 || exit 9" + // an earlier attempt still lives
 			"; echo attempt $TORCHELASTIC_RESTART_COUNT rank $RANK; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 1000",
 	}
 	a, b := both(t, nodes, token, job...)
@@ -196,8 +196,8 @@ func TestAShortCutIsNotNoticed(t *testing.T) {
 	b.ends(0, fmt.Sprintf("rank 1 ends as %d in attempt 0", second))
 }
 
-// TestAnAgentIsStopped for longer than its lease: the guardian ends its ranks, because they may run
-// elsewhere when it continues.
+// TestAnAgentIsStopped: an agent is stopped for longer than its lease. The guardian ends its ranks,
+// because they may run elsewhere when the agent continues.
 func TestAnAgentIsStopped(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -222,8 +222,8 @@ func TestAnAgentIsStopped(t *testing.T) {
 	gone(t, marker)
 }
 
-// TestAPause stops every process of a job for three leases, as a machine does that is moved: no
-// node was replaced meanwhile, so everything continues.
+// TestAPause stops every process of a job for three leases, as on a machine that is moved. No node
+// was replaced meanwhile, so everything continues.
 func TestAPause(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -250,13 +250,13 @@ func TestAPause(t *testing.T) {
 	b.ends(0, "done 1")
 }
 
-// TestStarvation has all processes of a job share one CPU with eight that never sleep, for several
-// of the shortest leases.
-func TestStarvation(t *testing.T) { // alone: it starves other tests, too
+// TestStarvation makes all processes of a job share one CPU with eight processes that never sleep,
+// for several of the shortest leases.
+func TestStarvation(t *testing.T) { // runs alone: it would starve other tests
 	nodes, token := cluster(t)
-	shortestLease := 3 * time.Second // three processes have a ninth of a core, or less beside others
+	shortestLease := 3 * time.Second // three processes have a ninth of a core, or less beside other tests
 	if suite.All() {
-		shortestLease = 10 * time.Second // of a build in which everything takes ten times its time
+		shortestLease = 10 * time.Second // for a build in which everything takes ten times as long
 	}
 	runtime.LockOSThread() // the parent of Pdeathsig is a thread
 	defer runtime.UnlockOSThread()
@@ -268,7 +268,7 @@ func TestStarvation(t *testing.T) { // alone: it starves other tests, too
 		}
 		t.Cleanup(func() {
 			_ = burner.Process.Kill()
-			_ = burner.Wait() // of the signal
+			_ = burner.Wait() // the signal ended it
 		})
 	}
 	var all []*process
@@ -294,8 +294,8 @@ func TestTheLeaderIsKilled(t *testing.T) {
 	gone(t, marker)
 }
 
-// TestUserSignals go to the ranks and stop nothing: the ranks of all nodes if sent to the leader,
-// else those of one node.
+// TestUserSignals: user signals go to the ranks and stop nothing. A signal to the leader goes to
+// the ranks of all nodes, a signal to another node to the ranks of that node.
 func TestUserSignals(t *testing.T) {
 	t.Parallel()
 	const twice = `trap 'n=$((n+1)); echo told $RANK $n; [ $n = 1 ] || exit 0' USR1

@@ -15,8 +15,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
-// walled is nodes whose firewalls let the coordinator's port and a range through, and a verdict for
-// all else.
+// walled has nodes whose firewalls allow the coordinator's port and a range, with a verdict for all
+// other ports.
 func walled(t *testing.T, verdict string, addrs ...string) (nodes []nettest.Node, token string) {
 	t.Helper()
 	nodes = nettest.Nodes(t, addrs...)
@@ -75,7 +75,7 @@ func TestPortRangeThroughFirewall(t *testing.T) {
 }
 
 // TestTheDocumentedFirewall runs torch on two nodes with the rules of docs/network.md, and with the
-// ports of the kernel's choice that go with them.
+// matching ports that the kernel chooses.
 func TestTheDocumentedFirewall(t *testing.T) {
 	t.Parallel()
 	torch := cmp.Or(os.Getenv(testPython), python)
@@ -114,8 +114,8 @@ func TestTheDocumentedFirewall(t *testing.T) {
 	}
 }
 
-// TestAJobStoppedByAFirewall: the error names both nodes and the port, and what became of the
-// attempt.
+// TestAJobStoppedByAFirewall: the error names both nodes and the port, and says how the attempt
+// ended.
 func TestAJobStoppedByAFirewall(t *testing.T) {
 	t.Parallel()
 	for verdict, why := range map[string]string{
@@ -143,7 +143,7 @@ func TestDoctorThroughAFirewall(t *testing.T) {
 	t.Parallel()
 	fake := nccltest.Libraries(t)
 	for name, c := range map[string]struct {
-		walls, verdict string // which of the nodes have a firewall
+		walls, verdict string // the nodes that have a firewall
 		env, args      []string
 		want           []string
 	}{
@@ -191,7 +191,7 @@ func TestDoctorThroughAFirewall(t *testing.T) {
 }
 
 // TestAClusterThroughAFirewall: agents listen within the range of their node, or within the part of
-// it that a job allows. A job whose range has no port in common with it ends.
+// it that a job allows. A job whose range has no port in common with the range of the node ends.
 func TestAClusterThroughAFirewall(t *testing.T) {
 	t.Parallel()
 	nodes, token := walled(t, "drop", "10.77.0.2", "10.77.0.3")
@@ -229,7 +229,7 @@ func TestAClusterThroughAFirewall(t *testing.T) {
 	}
 }
 
-// TestARendezvousWithoutAPort is at the first of the range.
+// TestARendezvousWithoutAPort: a rendezvous without a port uses the first port of the range.
 func TestARendezvousWithoutAPort(t *testing.T) {
 	t.Parallel()
 	nodes, token := walled(t, "drop", "10.77.0.2", "10.77.0.3")
@@ -238,7 +238,7 @@ func TestARendezvousWithoutAPort(t *testing.T) {
 	b.ends(0, "b asks to join at 10.77.0.2:18000\n")
 }
 
-// TestABusyRange says which range is busy, and on which node.
+// TestABusyRange: the error says which range is busy, and on which node.
 func TestABusyRange(t *testing.T) {
 	t.Parallel()
 	nodes, token := nettest.Nodes(t, "10.77.0.2", "10.77.0.3"), tokenFile(t)
@@ -257,7 +257,7 @@ time.sleep(1000)`))
 	}
 }
 
-// TestTorchrunWithinARange has the range by its variable; a port that is given stays as it is.
+// TestTorchrunWithinARange sets the range by its variable; a given port stays unchanged.
 func TestTorchrunWithinARange(t *testing.T) {
 	t.Parallel()
 	node := nettest.Nodes(t, "10.77.0.2")[0]
@@ -271,7 +271,7 @@ func TestTorchrunWithinARange(t *testing.T) {
 	}
 }
 
-// TestBadRanges are usage errors of every verb that listens, by flag and by variable.
+// TestBadRanges: a bad range is a usage error of every verb that listens, by flag and by variable.
 func TestBadRanges(t *testing.T) {
 	verbs := [][]string{
 		{"run", "--", "true"},

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// holdGPU has a process hold GPU 0 of the fake driver, until free is called or the test ends. held is
-// what a process needs to see that.
+// holdGPU lets a process hold GPU 0 of the fake driver, until free is called or the test ends. held
+// is the environment in which a process sees this.
 func holdGPU(t *testing.T) (held []string, pid int, free func()) {
 	t.Helper()
 	with := fakeDriver(t)
@@ -23,7 +23,7 @@ func holdGPU(t *testing.T) (held []string, pid int, free func()) {
 	free = sync.OnceFunc(func() {
 		_ = holder.Process.Kill()
 		_ = holder.Wait()
-		if err := os.Remove(file); err != nil { // the driver names the process a while longer
+		if err := os.Remove(file); err != nil { // the driver still names the process for a while
 			t.Error(err)
 		}
 	})

@@ -29,7 +29,7 @@ func TestHelpHasTheGroupsOfAJob(t *testing.T) {
 	}
 }
 
-// TestInternalVerbsAreHidden: help, completion and manual pages have none of them.
+// TestInternalVerbsAreHidden: help, completion and manual pages have no internal verbs.
 func TestInternalVerbsAreHidden(t *testing.T) {
 	for _, c := range newRoot(&cli.Console{}).Commands() {
 		if strings.HasPrefix(c.Name(), "_") != c.Hidden {
@@ -38,9 +38,10 @@ func TestInternalVerbsAreHidden(t *testing.T) {
 	}
 }
 
-// TestManualPages: each public verb has one.
+// TestManualPages: each public verb has a manual page.
 func TestManualPages(t *testing.T) {
-	// With the tags of every other build of a test run, most packages need not be compiled again.
+	// The tags are the same as in every other build of a test run, so most packages need not be
+	// compiled again.
 	dir := t.TempDir()
 	if out, err := exec.Command("go", "run", "-tags", "man,grpcnotrace", ".", "_man", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -9,8 +9,8 @@ import (
 )
 
 // TestHyperPod has two ranks with the client of HyperPod's elastic agent. They restart within their
-// processes, then one asks for new processes, and then one does not come back. All are forked: torch
-// is imported once.
+// processes, then one rank asks for new processes, and then one rank does not come back. All
+// processes are forked: torch is imported once.
 func TestHyperPod(t *testing.T) {
 	t.Parallel()
 	python := suite.Optional(t, "GOLAUNCH_TEST_HYPERPOD", "Python with hyperpod-elastic-agent")

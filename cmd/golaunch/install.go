@@ -39,7 +39,7 @@ func newInstall(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// forGlibc is where the container image keeps the golaunch for glibc.
+// forGlibc is the path of the golaunch for glibc in the container image.
 const forGlibc = "/usr/lib/golaunch/golaunch"
 
 // install copies a binary into a directory. The file is replaced at once, so a concurrent caller

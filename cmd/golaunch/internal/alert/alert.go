@@ -1,4 +1,4 @@
-// Package alert decides what is wrong with jobs, nodes and ranks, and how badly. The terminal
+// Package alert finds problems of jobs, nodes and ranks, and decides how bad they are. The terminal
 // monitor and the page show its alerts.
 //
 // A [Picture] is a [view.State] with its alerts, the worst first everywhere.
@@ -16,7 +16,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// Level says how bad something is.
+// Level says how bad a problem is.
 type Level int
 
 // The levels, from the best.
@@ -25,17 +25,17 @@ const (
 	Fine Level = iota
 	// Note is worth knowing.
 	Note
-	// Warn costs time, or will.
+	// Warn costs time, or will cost time.
 	Warn
-	// Bad has failed, or stands still.
+	// Bad has failed, or makes no progress.
 	Bad
 )
 
 // String is "fine", "note", "warn" or "bad".
 func (l Level) String() string { return [...]string{"fine", "note", "warn", "bad"}[l] }
 
-// Alert says what is wrong with a job, a node or a rank. The worst has the highest Level, and
-// within it the highest Weight.
+// Alert is a problem of a job, a node or a rank. The worst has the highest Level, and within it the
+// highest Weight.
 type Alert struct {
 	Level  Level
 	Weight float64
@@ -70,7 +70,7 @@ func newAlert(l Level, kind int, magnitude float64, format string, args ...any) 
 
 const (
 	// stuckAfter is the least time without a heartbeat that counts as a standstill. If stuckSteps
-	// steps take longer, their time does.
+	// steps take longer, their time counts.
 	stuckAfter, stuckSteps = 3 * time.Minute, 30
 	// FreshBeat is the age below which a heartbeat's age need not be shown.
 	FreshBeat = 5 * time.Second
@@ -82,7 +82,7 @@ const (
 	unheard = 20 * time.Second
 )
 
-// rankAlert alone decides what is wrong with a rank, and how badly. Of several alerts it returns
+// rankAlert alone decides which problem a rank has, and how bad it is. Of several alerts it returns
 // the worst.
 func rankAlert(r *view.Rank, n *view.Node, of Norms, now time.Time) Alert {
 	if r.Exit != nil {
@@ -106,7 +106,7 @@ func endAlert(r *view.Rank) Alert {
 	return newAlert(Bad, byEnd, 0, "ended: %s", strings.Replace(r.Exit.String(), "exited with code", "exit", 1))
 }
 
-// nodeAlert is the alert of a node.
+// nodeAlert returns the alert of a node.
 func nodeAlert(n *view.Node) Alert {
 	switch {
 	case n == nil:

@@ -66,7 +66,7 @@ func TestRankAlertFinding(t *testing.T) {
 	}
 }
 
-// TestWorst: the culprit is first, and the job shows how many there are.
+// TestWorst: the culprit comes first, and the job shows the number of bad ranks.
 func TestWorst(t *testing.T) {
 	now := time.Unix(1e6, 0)
 	j := &view.Job{JobStatus: report.JobStatus{ID: "a", Phase: "running", Nodes: []string{"n0", "n1"}}}
@@ -89,7 +89,7 @@ func TestWorst(t *testing.T) {
 	}
 }
 
-// TestWrong: what scripts ask.
+// TestWrong checks the question that scripts ask.
 func TestWrong(t *testing.T) {
 	job := func(id, phase string, ending report.Ending) *view.Job {
 		j := &view.Job{JobStatus: report.JobStatus{ID: id, Phase: phase}}
@@ -137,7 +137,7 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// TestSaid: what stands on the line of a job, and how bad it is.
+// TestSaid checks the text on the line of a job, and its level.
 func TestSaid(t *testing.T) {
 	cancelled := "job cancelled: got SIGINT"
 	for _, c := range []struct {

@@ -75,7 +75,7 @@ func NewPicture(s *view.State) *Picture {
 	return p
 }
 
-// compareJobs sorts finished jobs last, the newest of them first.
+// compareJobs sorts finished jobs last, and the newest of the finished jobs first.
 func compareJobs(a, b *Job) int {
 	if x, y := a.Over(), b.Over(); x != y {
 		return cmp.Compare(btoi(x), btoi(y))
@@ -153,7 +153,7 @@ func (j *Job) Failed() bool {
 	return j.Over() && j.Result != nil && !slices.Contains([]report.Ending{report.EndSuccess, report.EndCancelled, report.EndPreempted}, j.Result.Ending)
 }
 
-// alert is the alert of a job.
+// alert returns the alert of a job.
 func (j *Job) alert() Alert {
 	switch {
 	case j.Over() && j.Result != nil && j.Result.Ending == report.EndSuccess:
@@ -174,7 +174,7 @@ func (j *Job) alert() Alert {
 	return j.worst()
 }
 
-// lately says what a job waits for, and why its newest failed attempt was stopped.
+// lately returns the reason why a job waits, and why its newest failed attempt was stopped.
 func (j *Job) lately() string {
 	why, of := "", -1
 	for _, m := range j.History {
@@ -192,7 +192,7 @@ func (j *Job) lately() string {
 	return why + "; " + j.Waits
 }
 
-// worst is the alert of a job's worst node or rank, with the number of others at its level.
+// worst returns the alert of a job's worst node or rank, with the number of others at its level.
 func (j *Job) worst() Alert {
 	var c Alert
 	if len(j.Nodes) > 0 && j.Nodes[0].Level > c.Level {
@@ -212,7 +212,7 @@ func (j *Job) worst() Alert {
 	return c
 }
 
-// own is the alert about the node itself, not its ranks.
+// own returns the alert about the node itself, not its ranks.
 func (n *Node) own() Alert {
 	c := nodeAlert(n.Node)
 	switch {
@@ -227,7 +227,7 @@ func (n *Node) own() Alert {
 	return c
 }
 
-// judge sets the node's alert: its own, or that of its worst rank.
+// judge sets the node's alert: its own alert, or the alert of its worst rank.
 func (n *Node) judge() {
 	slices.SortStableFunc(n.Ranks, func(a, b *Rank) int { return Worse(a.Alert, b.Alert) })
 	n.Alert = n.own()
@@ -237,9 +237,9 @@ func (n *Node) judge() {
 	}
 }
 
-// Wrong reports whether a job waits, has failed or stands still, or a node is silent. If a job is
-// named, only that job counts; otherwise all unfinished jobs do. Of a finished job only its end
-// counts.
+// Wrong reports whether a job waits, has failed or makes no progress, or a node is silent. If a job
+// is named, only that job counts; otherwise all unfinished jobs count. For a finished job, only its
+// end counts.
 func (p *Picture) Wrong(job string) bool {
 	if j := p.jobs[job]; j != nil && j.Over() {
 		return j.Level > Fine
@@ -276,8 +276,8 @@ func (p *Picture) Findings() (all []Finding) {
 	return all
 }
 
-// State is what a job's ranks spend their time on, or its phase, or how it ended; "gone" if that is
-// unknown.
+// State returns the activity of a job's ranks, the job's phase, or how the job ended; "gone" if all
+// that is unknown.
 func (j *Job) State() string {
 	switch {
 	case j.Failed():
@@ -301,7 +301,7 @@ func (j *Job) State() string {
 // Stalled reports whether the heartbeats of all ranks are late.
 func (j *Job) Stalled() bool { return j.Norms.BeatAge >= j.Norms.Late() }
 
-// Left is the time until a job is done at its pace, in seconds.
+// Left returns the time until a job is done at its present pace, in seconds.
 func (j *Job) Left(now time.Time) float64 {
 	if j.Progress.Done.IsZero() || j.Over() || j.Stalled() {
 		return math.NaN()

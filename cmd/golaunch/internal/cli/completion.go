@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// choices lists the values of flags that have only a few.
+// choices lists the values of flags that have few possible values.
 var choices = map[string][]cobra.Completion{
 	"strategy":       {"STRICT_PACK", "PACK", "SPREAD", "STRICT_SPREAD"},
 	"order":          {"ip", "name", "slurm", "topology", "file:"},
@@ -37,7 +37,7 @@ func CompleteFlags(c *cobra.Command) {
 		if c.Flags().Lookup(name) == nil {
 			continue
 		}
-		// The only errors are an unknown flag and a second registration.
+		// The only possible errors are an unknown flag and a second registration.
 		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 }

@@ -16,7 +16,7 @@ const (
 	ExitFailure = 125
 )
 
-// Console is where a verb prints. It records how the verb went, so that a test can run one.
+// Console is the output of a verb. It records the end of the verb, so that a test can run a verb.
 type Console struct {
 	Stdout, Stderr io.Writer
 	code           int

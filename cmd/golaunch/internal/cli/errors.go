@@ -13,9 +13,9 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// With --json, a verb prints JSON by the contract in docs/json.md: on stdout one object, or one a
-// line, and messages as objects on stderr. A verb prints with jsonout.Print, Say and Warn, and
-// returns its error.
+// With --json, a verb prints JSON by the contract in docs/json.md: on stdout one object, or one
+// object a line, and messages as objects on stderr. A verb prints with jsonout.Print, Say and Warn,
+// and returns its error.
 
 // Execute runs the verb that args name, prints its error, and returns its exit code.
 func (s *Console) Execute(root *cobra.Command, args []string) int {
@@ -65,7 +65,7 @@ func wantsJSON(c *cobra.Command, args []string) bool {
 	return wants
 }
 
-// givenJSON reports whether a verb has --json and it is on.
+// givenJSON reports whether a verb has the flag --json and the flag is set.
 func givenJSON(f *pflag.FlagSet) bool {
 	on, err := f.GetBool("json")
 	return err == nil && on
@@ -75,7 +75,7 @@ func givenJSON(f *pflag.FlagSet) bool {
 func errorShown(c *cobra.Command, err error, message string, code int) *jsonout.Error {
 	kind := jsonout.Failure
 	switch {
-	case errors.Is(err, launcher.ErrNotThere): // some are errors of usage too
+	case errors.Is(err, launcher.ErrNotThere): // some of these are errors of usage too
 		kind = jsonout.NotThere
 	case code == ExitUsage:
 		kind = jsonout.Usage

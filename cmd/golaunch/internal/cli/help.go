@@ -51,7 +51,7 @@ func NewHelp(s *Console) *cobra.Command {
 	return c
 }
 
-// HelpOf returns what --help prints.
+// HelpOf returns the text that --help prints.
 func HelpOf(c *cobra.Command) string {
 	if c.HasParent() {
 		text := fmt.Sprintf("%s%s\n\n%s\n", c.CommandPath(), strings.TrimPrefix(c.Use, c.Name()), strings.TrimSpace(c.Short+"\n\n"+c.Long))

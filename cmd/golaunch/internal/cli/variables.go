@@ -40,7 +40,7 @@ func NormalizeName(f *pflag.FlagSet, name string) pflag.NormalizedName {
 // fromVariable is the annotation that names the variable a flag was set from.
 const fromVariable = "variable"
 
-// kinds says what values flags of Go's own types take.
+// kinds describes the values of flags of Go's own types.
 var kinds = map[string]string{
 	"int": "a whole number", "int64": "a whole number", "duration": "a time with its unit, such as 30s, 5m or 1h", "float64": "a number", "bool": "true or false",
 }
@@ -87,8 +87,8 @@ func SetFromEnv(f *pflag.FlagSet) error {
 }
 
 // Variables returns the variables that set a flag of a verb, the strongest first. Flags of a single
-// request to a coordinator have none: GOLAUNCH_ALL=true would stop all jobs. Nor have flags whose
-// variable golaunch sets for ranks.
+// request to a coordinator have no variable: GOLAUNCH_ALL=true would stop all jobs. Flags whose
+// variable golaunch sets for ranks have none either.
 func Variables(verb, flag string) []string {
 	upper := func(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
 	switch flag {
@@ -147,7 +147,7 @@ func (b *badValue) Unwrap() []error { return []error{launcher.ErrUsage, b.err} }
 
 func BadFlag(flag string, err error) error { return &badValue{flag, "--" + flag, err} }
 
-// NameVariable makes the error of a flag name the variable that set it, if one did.
+// NameVariable adds the variable's name to the error of a flag if a variable set the flag.
 func NameVariable(f *pflag.FlagSet, err error) error {
 	if wrong, ok := errors.AsType[*badValue](err); ok {
 		if variable := f.Lookup(wrong.flag).Annotations[fromVariable]; len(variable) > 0 {

@@ -29,7 +29,7 @@ func (s *Console) Run(run func(c *cobra.Command, args []string) (int, error)) fu
 	}
 }
 
-// arguments says how many arguments there are.
+// arguments returns a number of arguments as text.
 func arguments(n int) string {
 	if n == 1 {
 		return "1 argument"

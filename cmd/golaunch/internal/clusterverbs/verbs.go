@@ -1,4 +1,5 @@
-// Package clusterverbs has the verbs about the cluster of a file: up, down, attach and exec.
+// Package clusterverbs has the verbs for a cluster that a file describes: up, down, attach and
+// exec.
 package clusterverbs
 
 import (
@@ -68,7 +69,7 @@ func NewExec(s *cli.Console) *cobra.Command {
 		}
 		return nil
 	})
-	c.Flags().SetInterspersed(false) // flags after FILE are the command's
+	c.Flags().SetInterspersed(false) // flags after FILE belong to the command
 	c.RunE = s.Run(func(c *cobra.Command, args []string) (int, error) {
 		return execute(c.Context(), s, args[0], strings.Join(args[1:], " "))
 	})
@@ -83,7 +84,7 @@ func execute(ctx context.Context, s *cli.Console, path, line string) (int, error
 	return cluster.Exec(ctx, line, os.Stdin, s.Stdout, s.Stderr, terminal())
 }
 
-// terminal reports whether a person may be asked.
+// terminal reports whether golaunch may ask a person.
 func terminal() bool {
 	_, err := unix.IoctlGetTermios(int(os.Stdin.Fd()), unix.TCGETS)
 	return err == nil

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// certificateLife is how long new connections between workers are possible.
+// certificateLife is the time for which new connections between workers are possible.
 const certificateLife = 365 * 24 * time.Hour
 
 // certificate returns a certificate and its key, in PEM, for the workers of a program. Both ends of

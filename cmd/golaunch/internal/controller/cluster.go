@@ -18,8 +18,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// openRequest names the cluster that a program wants: that of a coordinator, or with Local a new
-// one on this machine.
+// openRequest names the cluster that a program wants: the cluster of a coordinator, or, with Local,
+// a new cluster on this machine.
 type openRequest struct {
 	Coordinator string `json:"coordinator"`
 	TokenFile   string `json:"token_file"`
@@ -123,7 +123,7 @@ func (l *localCluster) stop() {
 
 func (l *localCluster) warn(err error) { l.say(warning{"warning", err.Error()}) }
 
-// warning is an error that ends nothing.
+// warning is an error that does not end anything.
 type warning struct {
 	Event string `json:"event"`
 	Text  string `json:"text"`
@@ -175,7 +175,7 @@ func (l *localCluster) join(asked context.Context, o *openRequest, dir string) e
 		}
 		l.nodes.Go(func() {
 			_, err := a.Serve(ctx)
-			// Another program's cluster has the directory of logs.
+			// The cluster of another program uses the directory of logs.
 			for n := 2; taken(err) && ctx.Err() == nil; n++ {
 				a.LogDir = fmt.Sprintf("%s.%d", base, n)
 				_, err = a.Serve(ctx)

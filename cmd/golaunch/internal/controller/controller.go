@@ -70,7 +70,7 @@ type controller struct {
 	socket string
 	// end ends the cluster that was started for the program.
 	end func()
-	// running counts the watches of groups, and answering the unanswered questions.
+	// running counts the watches of groups, and answering counts the unanswered questions.
 	running, answering sync.WaitGroup
 	stdout, stderr     io.Writer
 }
@@ -125,11 +125,11 @@ func Serve(ctx context.Context, stdin *os.File, stdout, stderr io.Writer) error 
 		c.say(conn)
 	}()
 	<-ctx.Done()
-	_ = conn.SetReadDeadline(time.Now()) // no question begins any more
+	_ = conn.SetReadDeadline(time.Now()) // no new question is read
 	err = <-asked
 	c.close()
 	close(c.over)
-	_ = conn.SetWriteDeadline(time.Now().Add(lastLimit)) // a program that is stopped does not read
+	_ = conn.SetWriteDeadline(time.Now().Add(lastLimit)) // a stopped program does not read
 	<-said
 	conn.Close()
 	return err
@@ -226,7 +226,7 @@ func (c *controller) say(conn io.Writer) {
 		select {
 		case what := <-c.out:
 			if lines.Encode(what) != nil {
-				return // no reader is left
+				return // the program does not read any more
 			}
 		case <-c.over:
 			return

@@ -31,9 +31,9 @@ const (
 	tree      = "../../../../python"
 )
 
-// TestPython runs the tests of the Python package with the oldest and the newest CPython, some with
-// one of them, or with each that there is ([suite.All]). The tests of failures, which wait most, run
-// with the first only, or with the second too.
+// TestPython runs the tests of the Python package with the oldest and the newest CPython, or with
+// every installed CPython ([suite.All]); some tests run with one of them. The tests of failures,
+// which wait most, run with the first, or also with the second.
 func TestPython(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(tree, "tests", "test_*.py"))
 	if err != nil || len(files) == 0 {
@@ -79,7 +79,7 @@ func TestPython(t *testing.T) {
 	}
 }
 
-// TestPythonOfTorch runs those that need NumPy and torch.
+// TestPythonOfTorch runs the tests that need NumPy and torch.
 func TestPythonOfTorch(t *testing.T) {
 	t.Parallel()
 	python := os.Getenv("GOLAUNCH_TEST_PYTHON")
@@ -96,8 +96,8 @@ func TestPythonOfTorch(t *testing.T) {
 	}
 }
 
-// TestPythonOfRay runs the tests of Ray's names, which need cloudpickle, for arrays NumPy, and for
-// trainers torch.
+// TestPythonOfRay runs the tests of Ray's names, which need cloudpickle, NumPy for arrays, and
+// torch for trainers.
 func TestPythonOfRay(t *testing.T) {
 	t.Parallel()
 	python := pythonOfRay()
@@ -129,7 +129,8 @@ func pythonOfRay() string {
 	return ""
 }
 
-// TestCertificate makes a certificate for the workers of a program: it is its own authority.
+// TestCertificate makes a certificate for the workers of a program. The certificate is its own
+// authority.
 func TestCertificate(t *testing.T) {
 	said, err := ask(t, `{"id":1,"do":"certificate"}`, "END PRIVATE KEY")
 	if err != nil || !strings.Contains(said, "BEGIN CERTIFICATE") || !strings.Contains(said, "END PRIVATE KEY") {
@@ -147,15 +148,15 @@ func TestPythonOfVerl(t *testing.T) {
 	}
 }
 
-// TestPythonRemote has a cluster of two nodes, whose workers are kept from the controller's socket
-// as if they were on other machines.
+// TestPythonRemote has a cluster of two nodes whose workers cannot use the controller's socket, as
+// if they were on other machines.
 func TestPythonRemote(t *testing.T) {
 	t.Parallel()
 	cluster := clustertest.Start(t, 0, 0)
 	runPython(t, "python3", "TEST_COORDINATOR="+cluster.Coordinator, filepath.Join(tree, "tests", "test_far.py"), "TEST_TOKEN="+cluster.TokenFile)
 }
 
-// TestPythonOfGPUs has GPUs of the driver that internal/host/gpu has for its tests.
+// TestPythonOfGPUs uses GPUs of the driver that internal/host/gpu has for its tests.
 func TestPythonOfGPUs(t *testing.T) {
 	t.Parallel()
 	header, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}/pkg/nvml", "github.com/NVIDIA/go-nvml").Output()
@@ -172,13 +173,13 @@ func TestPythonOfGPUs(t *testing.T) {
 	if strings.Contains(said, "skipped") {
 		t.Errorf("a test was skipped:\n%s", said)
 	}
-	if python := pythonOfRay(); python != "" { // TestPythonOfRay says that there is none
+	if python := pythonOfRay(); python != "" { // TestPythonOfRay reports if there is none
 		runTests(t, []string{python, filepath.Join(tree, "tests", "test_ray_gpus.py")}, "LD_LIBRARY_PATH="+dir, "PYTHONPATH="+abs(t, tree))
 	}
 }
 
-// runRay runs tests of Ray's names: those of a file, or some of them. As root it has a network of
-// its own, since "auto" means any session of the machine.
+// runRay runs tests of Ray's names: all tests of a file, or some of them. As root, the tests have a
+// network of their own, since "auto" means any session of the machine.
 func runRay(t *testing.T, python string, what ...string) string {
 	t.Helper()
 	command := append([]string{python, "-X", "faulthandler", filepath.Join(tree, "tests", what[0])}, what[1:]...)
@@ -203,7 +204,7 @@ func runTests(t *testing.T, command []string, env ...string) string {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	modules := filepath.Join(dir, "modules") // as the wheel golaunch has them: without a module ray
+	modules := filepath.Join(dir, "modules") // as in the wheel golaunch: without a module ray
 	if err := errors.Join(os.Mkdir(modules, 0o700), os.Symlink(filepath.Join(abs(t, tree), "golaunch"), filepath.Join(modules, "golaunch"))); err != nil {
 		t.Fatal(err)
 	}
@@ -227,8 +228,8 @@ func abs(t *testing.T, path string) string {
 	return path
 }
 
-// interpreters are a CPython of each version, 3.9 to 3.14, the oldest first. That of the PATH stands
-// for its version.
+// interpreters returns a CPython of each version, 3.9 to 3.14, the oldest first. The CPython in the
+// PATH stands for its version.
 func interpreters(t *testing.T) []string {
 	t.Helper()
 	candidates := []string{"python3"}
@@ -243,7 +244,7 @@ func interpreters(t *testing.T) []string {
 		out, err := exec.Command(name, "-c", which).Output()
 		said := strings.Fields(string(out))
 		if err == nil && len(said) == 3 && said[0] == "CPython" && said[1] >= "3.09" && found[said[1]] == "" {
-			found[said[1]] = said[2] // what pyenv has in the PATH is a script, which starts slowly
+			found[said[1]] = said[2] // the program of pyenv in the PATH is a script, which starts slowly
 		}
 	}
 	if len(found) == 0 {
@@ -264,7 +265,7 @@ func other(all []string, i int) string {
 	return all[(i+1)%len(all)]
 }
 
-// TestWhatIsNoProgram: what comes on standard input may be anything.
+// TestWhatIsNoProgram: standard input may be anything.
 func TestWhatIsNoProgram(t *testing.T) {
 	for text, want := range map[string]string{
 		"hello":                                      "cannot read the questions of the program",
@@ -287,8 +288,8 @@ func TestWhatIsNoProgram(t *testing.T) {
 	}
 }
 
-// ask starts the helper, says one line to it, and returns what it says, as far as that has what is
-// wanted, or until its end.
+// ask starts the helper and sends it one line. It returns the helper's output up to the wanted
+// text, or up to the end of the helper.
 func ask(t *testing.T, text, want string) (string, error) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -309,7 +310,7 @@ func ask(t *testing.T, text, want string) (string, error) {
 		t.Fatal(err)
 	}
 	theirs.Close()
-	_, _ = io.WriteString(ours, text+"\n") // it may have gone before it has read all
+	_, _ = io.WriteString(ours, text+"\n") // the helper may end before it has read everything
 	said := ""
 	buf := make([]byte, 4096)
 	for !strings.Contains(said, want) {

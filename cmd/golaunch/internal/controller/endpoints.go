@@ -8,7 +8,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/endpoint"
 )
 
-// askLimit bounds the wait for nodes to say where their workers are.
+// askLimit bounds the wait for the nodes' answers that tell where their workers are.
 const askLimit = 10 * time.Second
 
 // reach connects the workers that cannot reach the program's socket themselves. It waits for them
@@ -31,8 +31,7 @@ func (c *controller) reach(s startRequest) *endpoint.Reach {
 	}
 }
 
-// bring connects a worker with the program. It returns an error only if the program breaks the
-// protocol.
+// bring connects a worker with the program. The only error is a program that breaks the protocol.
 func bring(ctx context.Context, socket string, worker *endpoint.Stream, first []byte, taken func() error) error {
 	defer worker.Close()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)

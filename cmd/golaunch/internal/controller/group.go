@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// place is the nodes of a reservation or a group.
+// place has the nodes of a reservation or a group.
 type place struct {
 	// PerNode has a number for each node.
 	PerNode  []int   `json:"per_node"`
@@ -37,7 +37,7 @@ type reserveRequest struct {
 	Colocate int    `json:"colocate"`
 }
 
-// reservedNode is a node of a reservation, with what is reserved there.
+// reservedNode is a node of a reservation, with the resources reserved there.
 type reservedNode struct {
 	Name    string `json:"name"`
 	Address string `json:"address"`
@@ -112,7 +112,7 @@ func (c *controller) release(ctx context.Context, r reserveRequest) (struct{}, e
 	return struct{}{}, held.Release(ctx)
 }
 
-// startRequest is a group as a job.
+// startRequest describes a group as a job.
 type startRequest struct {
 	place
 	ID      string   `json:"id"`
@@ -121,7 +121,7 @@ type startRequest struct {
 	Env     []string `json:"env"`
 	Dir     string   `json:"dir"`
 	LogDir  string   `json:"log_dir"`
-	// Restart is a policy of launcher.Restarts, and Backoff in seconds.
+	// Restart is a policy of launcher.Restarts, and Backoff is in seconds.
 	Restart       string  `json:"restart"`
 	MaxRestarts   int     `json:"max_restarts"`
 	Backoff       float64 `json:"backoff"`
@@ -130,7 +130,7 @@ type startRequest struct {
 	Preload       string  `json:"preload"`
 	PreloadStrict bool    `json:"preload_strict"`
 	// Socket is the program's socket. Workers on other machines are connected to it, and prove with
-	// Key that they belong to the group. If it is empty, they cannot connect.
+	// Key that they belong to the group. If Socket is empty, they cannot connect.
 	Socket string `json:"socket"`
 	Key    string `json:"key"`
 	// Shown prints the output of the workers.
@@ -154,7 +154,8 @@ type groupEvent struct {
 	Job    string `json:"job"`
 	Reason string `json:"reason"`
 	News   bool   `json:"news,omitempty"`
-	// Cause and Verdict are the coordinator's verdict on the Failure, in a line; empty without one.
+	// Cause and Verdict are the coordinator's verdict on the Failure, in a line; empty without a
+	// verdict.
 	Cause   string          `json:"cause,omitempty"`
 	Verdict string          `json:"verdict,omitempty"`
 	Failure *report.Failure `json:"failure,omitempty"`
@@ -233,7 +234,7 @@ type stopRequest struct {
 	Why string `json:"why"`
 }
 
-// stop asks a group to end; asked again, it kills.
+// stop asks a group to end; a second call kills the group.
 func (c *controller) stop(ctx context.Context, s stopRequest) (struct{}, error) {
 	client, err := c.cluster()
 	if err != nil {

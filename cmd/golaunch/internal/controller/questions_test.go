@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// A question that is too long has an answer, and those around it are read.
+// A question that is too long gets an answer, and the questions before and after it are read.
 func TestQuestionsThatAreTooLong(t *testing.T) {
 	long := strings.Repeat("x", maxLine)
 	questions := questionsOf(strings.NewReader(`{"id": 1, "do": "usage"}

@@ -67,7 +67,7 @@ func newFigures(f fabric.Figures) *figures {
 // gigabyte is a GB/s, in bytes per second.
 const gigabyte = 1e9
 
-// PrintFabric prints for people: what is wrong, and a line for each node.
+// PrintFabric prints for people: the problems, and a line for each node.
 func PrintFabric(w io.Writer, r fabric.Report) error {
 	if !r.Led {
 		what := "no fault was found"

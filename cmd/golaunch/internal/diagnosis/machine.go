@@ -1,4 +1,4 @@
-// Package diagnosis prints what golaunch doctor has found.
+// Package diagnosis prints the findings of golaunch doctor.
 package diagnosis
 
 import (
@@ -53,7 +53,7 @@ func Diagnose(ctx context.Context, logDir string) (Machine, error) {
 	return d, nil
 }
 
-// Print prints for people: a line or two for each finding, and one for each other fact.
+// Print prints for people: one or two lines for each finding, and one line for each other fact.
 func (d Machine) Print(w io.Writer) error {
 	var b strings.Builder
 	for _, f := range d.Findings {

@@ -23,8 +23,8 @@ const childName = "golaunch-allreduce"
 type child struct {
 	Library         string
 	GPU, Rank, Size int
-	// Make is true if the process makes the communicator's ID. All processes read it from standard
-	// input.
+	// Make is true if the process makes the communicator's ID. All processes read the ID from
+	// standard input.
 	Make  bool
 	Limit time.Duration
 }

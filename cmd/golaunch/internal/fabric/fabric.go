@@ -3,9 +3,9 @@
 //
 // The test runs as a job. Each rank is golaunch with a hidden verb. Local rank 0 of each node tests
 // for its node, and rank 0 also leads the rounds; they meet at the job's store. With GPUs a test is
-// an all-reduce over NCCL, with a short-lived process for each GPU, since a wedged library cannot
-// be cancelled. Without GPUs it is TCP between the nodes' addresses. [Read] makes the report from
-// the ranks' output.
+// an all-reduce over NCCL, with a short-lived process for each GPU, since a call into a library
+// that hangs cannot be cancelled. Without GPUs it is TCP between the nodes' addresses. [Read] makes
+// the report from the ranks' output.
 package fabric
 
 import (
@@ -23,7 +23,7 @@ import (
 
 // Options are the user's choices.
 type Options struct {
-	// Library is the libnccl to load. If empty, golaunch loads that of the active Python
+	// Library is the libnccl to load. If empty, golaunch loads the libnccl of the active Python
 	// environment, or else the loader's choice.
 	Library string
 	// Limit bounds each test; if 0 it is 2 s for TCP and 20 s for NCCL. With eight GPUs, CUDA and
@@ -66,8 +66,8 @@ const (
 )
 
 // Figures are measurements; 0 means not measured. Bandwidth is in GB/s: NCCL's bus bandwidth, or
-// that of four TCP streams in the slower direction. Latency is that of an all-reduce of 8 bytes, or
-// the median round trip of 8 bytes.
+// the bandwidth of four TCP streams in the slower direction. Latency is the latency of an
+// all-reduce of 8 bytes, or the median round trip of 8 bytes.
 type Figures struct {
 	Latency   time.Duration
 	Bandwidth float64
@@ -77,7 +77,7 @@ type Figures struct {
 type Node struct {
 	Name  string
 	State pairtests.State
-	// Code is that of the [health.Warnable] of a bad node. Why says what happened, and With names
+	// Code is the code of a bad node's [health.Warnable]. Why describes the failure, and With names
 	// the other node.
 	Code, Why, With string
 	Inside, Between Figures
@@ -98,7 +98,7 @@ type Report struct {
 	Tests, Rounds int
 	Took          time.Duration
 	// Ill is true if at least one finding is an error. If Led is false, the report has only Ill:
-	// another process of the job has the rest.
+	// another process of the job has the full report.
 	Ill, Led bool
 }
 
@@ -135,7 +135,8 @@ func Read(output io.Reader) (Report, error) {
 	}
 }
 
-// write prints the report for [Read], in lines that no log splits, however many nodes there are.
+// write prints the report for [Read]. With any number of nodes, its lines are too short to be split
+// by a log.
 func (r Report) write(w io.Writer) error {
 	out := json.NewEncoder(w)
 	var errs []error

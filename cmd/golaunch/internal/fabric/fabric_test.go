@@ -22,15 +22,14 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// generous bounds waits that only a defect makes long, and brief those that a fault makes last: a
-// busy machine needs less.
+// generous bounds waits that are long only if golaunch has a defect, and brief bounds waits that
+// last because of a planted fault. A busy machine needs less time than either.
 const (
 	generous = 3 * time.Minute
 	brief    = 15 * time.Second
 )
 
-// job is a check with a process for each node, all on this machine, and a store as golaunch serves
-// it.
+// job is a check with a process for each node, all on this machine, and a store of golaunch.
 type job struct {
 	t     *testing.T
 	store netip.AddrPort
@@ -76,7 +75,7 @@ func start(t *testing.T, nodes int, o Options, env ...string) *job {
 	return j
 }
 
-// report waits for these ranks, and reads what they printed.
+// report waits for these ranks, and reads their output.
 func (j *job) report(ranks ...int) Report {
 	j.t.Helper()
 	var all bytes.Buffer
@@ -93,7 +92,7 @@ func (j *job) report(ranks ...int) Report {
 	return r
 }
 
-// told is a report as findings, one a line, without remedies.
+// told returns the findings of a report, one a line, without remedies.
 func told(r Report) string {
 	var b strings.Builder
 	for _, f := range r.Findings() {
@@ -114,7 +113,7 @@ func TestTCP(t *testing.T) {
 	}
 }
 
-// TestOthersKnow has the outcome on every node, for the exit code there.
+// TestOthersKnow: every node has the outcome, for its exit code.
 func TestOthersKnow(t *testing.T) {
 	dir := nccltest.Libraries(t)
 	j := start(t, 2, Options{Library: dir + "/libnccl.so.2"}, "LD_LIBRARY_PATH="+dir, "FAKE_NCCL=n1=gpu")
@@ -181,7 +180,7 @@ func TestNCCL(t *testing.T) {
 	}
 }
 
-// TestSeveralGPUs has processes of their own, two on each node.
+// TestSeveralGPUs: each GPU has a process of its own, two on each node.
 func TestSeveralGPUs(t *testing.T) {
 	dir := nccltest.Libraries(t)
 	o := Options{Library: filepath.Join(dir, "libnccl.so.2"), Limit: generous / 2, Simulated: true}
@@ -206,7 +205,7 @@ func TestCombine(t *testing.T) {
 	}
 }
 
-// TestPythonsLibrary is in the environment that is active.
+// TestPythonsLibrary: the library of Python is in the active environment.
 func TestPythonsLibrary(t *testing.T) {
 	dir, venv := nccltest.Libraries(t), t.TempDir()
 	library := filepath.Join(venv, "lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2")
@@ -252,7 +251,7 @@ func TestSilentNode(t *testing.T) {
 	}
 }
 
-// TestStrangers has others connect to a node that waits for its partner.
+// TestStrangers: strangers connect to a node that waits for its partner.
 func TestStrangers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), generous)
 	defer cancel()

@@ -50,7 +50,7 @@ func (l *leader) found(i int, v pairtests.Verdict) Node {
 	return n
 }
 
-// Findings returns what is wrong, errors first. Nodes with the same problem share a finding.
+// Findings returns the problems, errors first. Nodes with the same problem share a finding.
 func (r Report) Findings() (findings []health.Finding) {
 	type kind struct{ code, text string }
 	alike := map[kind][]string{}

@@ -14,8 +14,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// A node is slow below slowPart of the usual bandwidth, as with a link that trained at half its
-// rate.
+// A node is slow if it has less than slowPart of the usual bandwidth, for example because its link
+// runs at half its rate.
 const slowPart = 0.5
 
 // leader runs the rounds. Only one goroutine uses it.
@@ -105,7 +105,7 @@ func (l *leader) silence(node int, why string) {
 	l.contest.Done = append(l.contest.Done, pairtests.Result{Test: pairtests.Test{A: node, B: node}, Err: why})
 }
 
-// collect waits for keys and returns their values; nil for those that come too late.
+// collect waits for keys and returns their values; nil for keys that come too late.
 func (l *leader) collect(ctx context.Context, keys []string, limit time.Duration) ([][]byte, error) {
 	all, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -138,7 +138,7 @@ func (l *leader) round(ctx context.Context, tests []pairtests.Test) error {
 	var asked []pairtests.Test
 	for _, t := range tests {
 		if l.silent[t.A] {
-			continue // it has failed since the hellos; later rounds leave it out
+			continue // the node has failed since the hellos; later rounds omit it
 		}
 		for _, node := range sides(t) {
 			keys = append(keys, outcomeKey(node, l.sent[node]))

@@ -19,7 +19,8 @@ import (
 	"github.com/golaunch/golaunch/internal/host/helper/spawn"
 )
 
-// farewell is how long to wait for a killed process. One that is stuck in the driver may never die.
+// farewell is how long to wait for a killed process. A process that is stuck in the driver may
+// never die.
 const farewell = time.Second
 
 // reduce is this node's part of an all-reduce: a process for each of its GPUs.
@@ -83,7 +84,7 @@ func (n *node) spread(ctx context.Context, o order, made <-chan meeting, pipes [
 }
 
 // combine merges the reports of all GPUs: the worst figures, and the first failure that did not
-// follow from another.
+// follow from another failure.
 func combine(reports []report, err error) (out outcome) {
 	for _, r := range reports {
 		out.Library, out.File = max(out.Library, r.Library), max(out.File, r.File)
@@ -122,7 +123,7 @@ func (c child) start(ctx context.Context) (run func(chan<- meeting) report, in i
 	}
 	cmd.Args = append(cmd.Args, string(text))
 	// NCCL may print (NCCL_DEBUG), and a user's NCCL_COMM_BLOCKING=0 would make a call return
-	// before it is done.
+	// before its work is done.
 	cmd.Env = append(cmd.Env, "NCCL_COMM_BLOCKING=1")
 	dying := &head{}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = os.Stderr, dying, farewell/2
@@ -138,7 +139,7 @@ func (c child) start(ctx context.Context) (run func(chan<- meeting) report, in i
 	return func(id chan<- meeting) report { return attend(ctx, cmd, read, dying, id) }, in, nil
 }
 
-// attend reads what a child reports until it ends.
+// attend reads the reports of a child until the child ends.
 func attend(ctx context.Context, cmd *exec.Cmd, reports *os.File, dying *head, id chan<- meeting) (last report) {
 	defer reports.Close()
 	defer context.AfterFunc(ctx, func() { _ = reports.SetReadDeadline(time.Now().Add(farewell)) })() // a daemon of the driver may hold the pipe
@@ -164,7 +165,7 @@ func attend(ctx context.Context, cmd *exec.Cmd, reports *os.File, dying *head, i
 	case last.Done:
 	case ctx.Err() != nil:
 		last.Err, last.Killed = fmt.Sprintf("%v: it was %s", context.Cause(ctx), last.Stage), true
-	default: // its output is complete, since its exit was awaited
+	default: // the output is complete, since attend has awaited the exit
 		words, _, _ := bytes.Cut(dying.text, []byte("\n"))
 		last.Err = strings.TrimSuffix(fmt.Sprintf("its process died %s: %v: %s", last.Stage, err, words), ": ")
 	}

@@ -49,8 +49,8 @@ type order struct {
 	End        *Report
 }
 
-// outcome is a node's result of a test. Code is that of the Warnable if the failure is this node's
-// own. Echo is true if only the other node failed.
+// outcome is a node's result of a test. Code is the code of the Warnable if this node itself has
+// failed. Echo is true if only the other node has failed.
 type outcome struct {
 	Figures
 	Err, Code string
@@ -83,7 +83,7 @@ func rank(o Options) error {
 	if n.ports, err = ports.Parse(info.Ports); err != nil {
 		return err
 	}
-	if info.GPUUUID != "" || o.Library != "" { // declared GPUs have no UUID, and do not exist
+	if info.GPUUUID != "" || o.Library != "" { // GPUs without a UUID are only declared and do not exist
 		n.kind = NCCL
 	}
 	parts, ctx := errgroup.WithContext(context.Background())
@@ -212,8 +212,8 @@ func (n *node) reduceAndProbe(limited, ctx context.Context, o order) (out outcom
 	return out
 }
 
-// await waits for a key while a test runs. It uses its own connection, since the node's connection
-// is needed meanwhile.
+// await waits for a key while a test runs. It uses a connection of its own, since the node's
+// connection is needed meanwhile.
 func (n *node) await(ctx context.Context, key string) ([]byte, error) {
 	store, err := tcpstore.Dial(ctx, n.master, restLimit)
 	if err != nil {

@@ -24,12 +24,12 @@ import (
 const (
 	// streams is how many streams, with one core each, saturate a link of 100 Gbit/s.
 	streams = 4
-	// window is how long bytes are counted in each direction.
+	// window is the time for which bytes are counted in each direction.
 	window = 150 * time.Millisecond
 	// trips is how many round trips the median needs, within tripTime.
 	trips    = 200
 	tripTime = 200 * time.Millisecond
-	// maxConns bounds the connections of a test, strangers' included.
+	// maxConns bounds the connections of a test, including connections of strangers.
 	maxConns = 64
 	// chunk is how much is written at once, in bytes.
 	chunk = 256 << 10
@@ -48,7 +48,7 @@ const (
 type meeting struct {
 	Addr  netip.AddrPort
 	Token []byte
-	// ID is NCCL's, which replaces both.
+	// ID is NCCL's ID, which replaces both.
 	ID string
 }
 
@@ -122,8 +122,8 @@ func (s *server) meeting() meeting {
 	return meeting{Addr: s.Addr().(*net.TCPAddr).AddrPort(), Token: s.token}
 }
 
-// serve takes connections until that for round trips has ended, and returns the bandwidth to this
-// node in GB/s.
+// serve takes connections until the connection for round trips has ended, and returns the bandwidth
+// to this node in GB/s.
 func (s *server) serve(ctx context.Context) (bandwidth float64, err error) {
 	defer context.AfterFunc(ctx, func() { s.Close() })()
 	var conns errgroup.Group
@@ -131,7 +131,7 @@ func (s *server) serve(ctx context.Context) (bandwidth float64, err error) {
 	for range maxConns {
 		conn, err := s.Accept()
 		if err != nil {
-			break // the end of the round trips, or of the test, closed it
+			break // closed at the end of the round trips or of the test
 		}
 		met = true
 		conns.Go(func() error {
@@ -200,7 +200,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// blockedError is the error of a node that does not reach a listening port of another.
+// blockedError is the error of a node that does not reach a listening port of another node.
 type blockedError struct {
 	from, to string
 	addr     netip.Addr
@@ -229,7 +229,7 @@ func (n *node) connect(ctx context.Context, peer string, m meeting, purpose byte
 		if errno, ok := errors.AsType[syscall.Errno](err); ok {
 			b.err = errno // the text of err would repeat both addresses
 		} else if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
-			<-ctx.Done() // it may be a moment behind the connection's own deadline
+			<-ctx.Done() // ctx may end a moment after the connection's own deadline
 			b.err = context.Cause(ctx)
 		}
 		return nil, b
@@ -308,7 +308,7 @@ func count(conn net.Conn) (rate float64, err error) {
 	for err == nil {
 		var n int
 		n, err = conn.Read(buf)
-		late := time.Since(begin) > 2*window // this process did not run meanwhile, which says nothing about the network
+		late := time.Since(begin) > 2*window // this process did not run meanwhile, so the result says nothing about the network
 		if read += int64(n); read == 0 && late && errors.Is(err, os.ErrDeadlineExceeded) {
 			begin = time.Now()
 			err = conn.SetReadDeadline(begin.Add(window))

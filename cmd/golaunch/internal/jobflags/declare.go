@@ -35,7 +35,7 @@ func (o *Flags) Declare(f *pflag.FlagSet) {
 		note := map[string][]string{cli.GroupNote: {g.name}}
 		f.VisitAll(func(flag *pflag.Flag) {
 			if flag.Annotations == nil {
-				flag.Annotations = note // shared: SetFromEnv changes a copy
+				flag.Annotations = note // the map is shared: SetFromEnv changes a copy
 			}
 		})
 	}

@@ -99,7 +99,7 @@ func (o *Flags) Complete(f *pflag.FlagSet, command []string) (err error) {
 	if j.Output.Ranks, err = ParseRanks(o.ranks); err != nil {
 		return cli.BadFlag("ranks", err)
 	}
-	for _, flag := range []string{"hosts", "hostfile"} { // an empty variable must not make this a job of one machine
+	for _, flag := range []string{"hosts", "hostfile"} { // with an empty variable, this must not become a job of one machine
 		if f.Changed(flag) && f.Lookup(flag).Value.String() == "" {
 			return cli.BadFlag(flag, errors.New("it is empty"))
 		}
@@ -175,7 +175,7 @@ func ParseNodes(text string) (low, high int, err error) {
 	return low, high, nil
 }
 
-// parseOrder parses ip, name, slurm, topology or file:PATH, a file with one node name a line.
+// parseOrder parses ip, name, slurm, topology or file:PATH. The file has one node name a line.
 func parseOrder(text string) (placement.Order, error) {
 	path, isFile := strings.CutPrefix(text, "file:")
 	switch {

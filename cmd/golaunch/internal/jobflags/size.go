@@ -11,7 +11,7 @@ type size struct{ bytes *int64 }
 
 func (s size) Type() string { return "SIZE" }
 
-// sizeUnits are those of IEC 80000-13, the largest first.
+// sizeUnits are the units of IEC 80000-13, the largest first.
 var sizeUnits = []struct {
 	name  string
 	bytes int64

@@ -22,20 +22,23 @@ type (
 		Idle  []Cost    `json:"idle"`
 		Jobs  []Cost    `json:"jobs"`
 	}
-	// Cost is what the jobs of a user, or one job, have had of a kind of nodes, or what was idle.
+	// Cost is the use of one kind of nodes by the jobs of a user or by one job, or the idle time of
+	// that kind.
 	Cost struct {
 		Job       string  `json:"job,omitempty"`
 		User      string  `json:"user,omitempty"`
 		Kind      string  `json:"kind,omitempty"`
 		NodeHours float64 `json:"node_hours"`
 		GPUHours  float64 `json:"gpu_hours"`
-		// Price is that of a node for an hour. It and Cost are nil if the kind has no price.
+		// Price is the price of a node for an hour. Price and Cost are nil if the kind has no
+		// price.
 		Price *float64 `json:"price,omitempty"`
 		Cost  *float64 `json:"cost,omitempty"`
 	}
 )
 
-// NewCosts returns what the nodes of a cluster have cost. It omits jobs that were charged for nothing.
+// NewCosts returns the costs of the nodes of a cluster. It omits jobs that were charged for
+// nothing.
 func NewCosts(s report.Status) *Costs {
 	c := &Costs{Since: s.Counted}
 	for _, x := range s.Charges {
@@ -87,7 +90,7 @@ func (c *Costs) Write(w io.Writer) error {
 	}
 	text := "\nsince " + c.Since.Local().Format("2006-01-02 15:04")
 	var prices []string
-	for _, k := range c.Idle { // it has all kinds
+	for _, k := range c.Idle { // Idle has all kinds
 		if k.Price != nil {
 			prices = append(prices, fmt.Sprintf("%s for an hour of %s", strconv.FormatFloat(*k.Price, 'f', -1, 64), k.Kind))
 		}
@@ -112,7 +115,7 @@ func (c Cost) columns() string {
 	return fmt.Sprintf("%s\t%.2f\t%.2f\t%s", kind, c.NodeHours, c.GPUHours, cost)
 }
 
-// UserName is how tables show the user of a charge.
+// UserName returns the name of a charge's user for tables.
 func UserName(user string) string {
 	switch user {
 	case "":

@@ -108,8 +108,8 @@ func (s Cluster) Write(w io.Writer, nodes bool) error {
 	return s.writeGoodput(w)
 }
 
-// writeRequested writes a line for the nodes that were requested together, and one for the job for
-// which none can be requested.
+// writeRequested writes a line for the nodes that were requested together, and a line for the job
+// for which no nodes can be requested.
 func (s Cluster) writeRequested(w io.Writer) error {
 	var b strings.Builder
 	for _, r := range s.Requested {
@@ -129,7 +129,7 @@ func (s Cluster) writeRequested(w io.Writer) error {
 	return err
 }
 
-// writeExcluded writes a line for each node that is passed over.
+// writeExcluded writes a line for each excluded node.
 func (s Cluster) writeExcluded(w io.Writer) error {
 	var b strings.Builder
 	for _, n := range s.Nodes {

@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// maxNodeRows is how many nodes have a row each. In a larger cluster, like nodes share a row, as in
-// sinfo.
+// maxNodeRows is the largest number of nodes that have a row each. In a larger cluster, like nodes
+// share a row, as in sinfo.
 const maxNodeRows = 32
 
 // row is the text of status about like nodes.
@@ -40,7 +40,7 @@ func (s Cluster) nodeRows() (rows []string) {
 	return rows
 }
 
-// of returns the row of several nodes: their names as Slurm compresses them, and how many they are.
+// of returns the row of several nodes: their names as Slurm compresses them, and their number.
 func (r row) of(names []string) string {
 	n := fmt.Sprint(len(names), " nodes")
 	if len(names) == 1 {

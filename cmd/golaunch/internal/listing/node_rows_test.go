@@ -23,7 +23,7 @@ func TestNodeRows(t *testing.T) {
 		s.Nodes = append(s.Nodes, n)
 	}
 	s.Nodes[7].State = report.NodeSilent
-	slices.SortFunc(s.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) }) // as a coordinator has them
+	slices.SortFunc(s.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) }) // in the order of a coordinator
 	want := []string{
 		"n[0-6,8-99]\t99 nodes\tready\t8\t0\t-\n",
 		"n7\t1 node\tsilent\t8\t0\t-\n",

@@ -14,8 +14,8 @@ type Straggler struct {
 	// Ranks are the slow ranks of the node. Whole is true if the whole node is slow.
 	Ranks []int `json:"ranks"`
 	Whole bool  `json:"whole_node"`
-	// Slower is how much longer than the median the straggler takes, and Cost the part of the job's
-	// time that it costs: 0.12 is 12 %.
+	// Slower is how much longer than the median the straggler takes, and Cost is the part of the
+	// job's time that the straggler costs: 0.12 means 12 %.
 	Slower float64   `json:"slower"`
 	Cost   *float64  `json:"cost,omitempty"`
 	Since  time.Time `json:"since"`
@@ -117,7 +117,7 @@ func newProgress(ranks []*view.Rank, now time.Time) *Progress {
 
 func (p *Progress) String() string { return p.progress.String() }
 
-// AddRanks adds what the ranks of a job do, and which of them are slow.
+// AddRanks adds the activity of a job's ranks, and names the slow ranks.
 func (j *Job) AddRanks(ranks []*view.Rank, slow view.Slow, now time.Time) {
 	j.Progress, j.Stragglers = newProgress(ranks, now), newStragglers(slow, now)
 	for _, r := range ranks {

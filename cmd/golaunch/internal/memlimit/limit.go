@@ -12,7 +12,7 @@ import (
 const leastSpace = 2 << 30
 
 // Check says why the limit of address space (ulimit -v) is too low for golaunch; empty if the limit
-// suffices. A build with cgo says so before the runtime needs the space (limit_cgo.go).
+// suffices. A build with cgo checks the limit before the runtime needs the space (limit_cgo.go).
 func Check() string {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err != nil || limit.Cur >= leastSpace {

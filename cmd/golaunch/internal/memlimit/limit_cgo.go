@@ -7,8 +7,8 @@ package memlimit
 #include <sys/resource.h>
 #include <unistd.h>
 
-// It runs before Go's runtime starts, which dies with a trace where it gets too little address
-// space. The text is that of Check.
+// It runs before Go's runtime starts, because the runtime dies with a trace if it gets too little
+// address space. The text is the same as Check's.
 __attribute__((constructor)) static void check(void) {
 	const unsigned long long least = 2ULL << 30;
 	struct rlimit limit;

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// board is what of a dashboard's JSON this test knows.
+// board has the parts of a dashboard's JSON that this test checks.
 type board struct {
 	UID           string
 	Title         string
@@ -62,7 +62,7 @@ func readBoard(t *testing.T) (b board) {
 	return b
 }
 
-// TestBoard checks what Grafana requires of a board, and that the board names no unknown data
+// TestBoard checks Grafana's requirements for a board, and that the board names no unknown data
 // source or metric.
 func TestBoard(t *testing.T) {
 	b := readBoard(t)

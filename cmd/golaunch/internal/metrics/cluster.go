@@ -35,7 +35,7 @@ func (n *node) state() string {
 	return ready
 }
 
-// quarantined reports whether all jobs pass the node over.
+// quarantined reports whether no job may use the node.
 func (n *node) quarantined() bool {
 	for _, x := range n.Excluded {
 		if x.Job == "" {
@@ -84,7 +84,7 @@ func (s sheet) cluster(all *seen) {
 	s.each(jobs, phases, all.phases)
 }
 
-// charges shows what the time of a cluster's nodes went into.
+// charges shows how the time of a cluster's nodes was spent.
 func (s sheet) charges(all *seen, t *tally) {
 	set := func(f *family, hours float64, of ...string) {
 		s.set(f, t.charges.floor(f.base+"\n"+strings.Join(of, "\n"), 3600*hours), of...)
@@ -105,7 +105,7 @@ func (s sheet) charges(all *seen, t *tally) {
 	}
 }
 
-// each shows the number in each state, even if it is 0.
+// each shows the number in each state, even if the number is 0.
 func (s sheet) each(f *family, states []string, counts map[string]int, labels ...string) {
 	for _, state := range states {
 		s.set(f, float64(counts[state]), append(slices.Clip(labels), state)...)
@@ -182,7 +182,7 @@ func truth(is bool) float64 {
 	return 0
 }
 
-// positive returns a number, or NaN for 0, which stands for unknown.
+// positive returns a number, or NaN for 0, which means that the number is unknown.
 func positive(n int) float64 {
 	if n == 0 {
 		return math.NaN()

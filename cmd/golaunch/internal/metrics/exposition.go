@@ -16,7 +16,7 @@ import (
 // sheet holds the series of one scrape by family.
 type sheet map[*family][]series
 
-// series is one value, with the labels as the text format has them, ordered by their names.
+// series is one value, with the labels in the text format, ordered by their names.
 type series struct {
 	labels string
 	value  float64
@@ -92,7 +92,7 @@ func (c *Collector) Handler() http.Handler {
 		}
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8; escaping=underscores")
 		if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-			_, _ = io.WriteString(w, text.String()) // a client that is gone wants no answer
+			_, _ = io.WriteString(w, text.String()) // a client that is gone needs no answer
 			return
 		}
 		w.Header().Set("Content-Encoding", "gzip")

@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// TestEscapes has Prometheus' own parser read back what needs escapes.
+// TestEscapes: Prometheus' own parser reads back texts that need escapes.
 func TestEscapes(t *testing.T) {
 	const value = "a \"b\" \\ \n c,d=\"}"
 	s := sheet{}

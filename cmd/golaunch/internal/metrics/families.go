@@ -15,7 +15,7 @@ type family struct {
 	kind  kind
 	// base is the name after the prefix of the level.
 	base, help string
-	// own are the labels after those of the level.
+	// own are the labels after the labels of the level.
 	own []string
 }
 
@@ -55,7 +55,7 @@ func (f *family) labels() []string {
 	return f.own
 }
 
-// The sources, and what they show.
+// The sources, and their contents.
 var (
 	up            = gauge("up", "1 if the source of the metrics answers, else 0. A source that has not answered for 30 seconds shows nothing else.", "source")
 	dataTimestamp = gauge("data_timestamp_seconds", "When a source last answered, in seconds since 1970; its metrics are not newer.", "source")
@@ -66,7 +66,7 @@ var (
 	jobs          = gauge("jobs", "Jobs by state, those that are over included as far as the coordinator knows them.", "state")
 )
 
-// What the time of a cluster's nodes went into.
+// How the time of a cluster's nodes was spent.
 var (
 	chargedNodes = counter("charged_node_seconds_total", "Seconds of nodes, or of shares of them, that jobs held, by user and kind of node.", "user", "kind")
 	chargedGPUs  = counter("charged_gpu_seconds_total", "Seconds of GPUs that jobs held, by user and kind of node.", "user", "kind")
@@ -75,7 +75,7 @@ var (
 	nodePrice    = gauge("kind_price", "The price of a node of a kind for an hour, as the capacity file has it.", "kind")
 )
 
-// How a job stands.
+// The state of a job.
 var (
 	jobInfo     = gauge("job_info", "1 for each job, with its command, cut to 200 bytes, and its kind: job or reservation.", "job", "command", "kind")
 	jobState    = gauge("job_state", "1 for the state that a job is in, and 0 for each other.", "job", "state")
@@ -91,7 +91,8 @@ var (
 	starting    = gauge("start_seconds", "Seconds that the newest start took, by phase: queued (from submission to the first start), starting (from a start until all ranks run), recovery (from a failure until all ranks run again).", "job", "phase")
 )
 
-// How the time of a job was spent. Times are of all its ranks: a second of eight ranks is eight.
+// How the time of a job was spent. Times are sums over all its ranks: one second of eight ranks
+// counts as eight seconds.
 var (
 	goodputSeconds  = counter("goodput_seconds_total", "Rank-seconds by what they went into: training, starting, stopping, backoff, waiting. They add up to all time since the job got its nodes.", "job", "state")
 	lostSeconds     = counter("goodput_lost_seconds_total", "Rank-seconds of training that had to be trained again after a restart; a part of state training.", "job")

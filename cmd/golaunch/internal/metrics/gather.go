@@ -15,15 +15,15 @@ import (
 type seen struct {
 	jobs  []*job
 	nodes []*node
-	// phases counts all jobs, including those that jobs leaves out.
+	// phases counts all jobs, including the jobs that the field jobs omits.
 	phases map[string]int
 	// leading and silent count the coordinators of clusters that have several.
 	leading, silent int
-	// charges are those of the cluster, since counted.
+	// charges are the charges of the cluster since the time counted.
 	charges []report.Charge
 	counted time.Time
-	// known is true if a source has answered lately. blind is true if a source does not answer, so
-	// that more may exist than is seen.
+	// known is true if a source has answered lately. blind is true if a source does not answer:
+	// then more jobs and nodes may exist than are shown.
 	known, blind bool
 }
 
@@ -33,7 +33,7 @@ type job struct {
 	id string
 	// at is the time of the source's state.
 	at time.Time
-	// mine are the ranks on the job's present nodes. fresh are those of them that run and were
+	// mine are the ranks on the job's present nodes. fresh are the ranks of mine that run and were
 	// measured lately.
 	mine, fresh []*view.Rank
 }
@@ -46,8 +46,8 @@ type node struct {
 	at   time.Time
 }
 
-// gather merges sources. Of two jobs or nodes with one name, as on a machine where several jobs
-// have their own coordinators, only the running one, or else the newest, counts.
+// gather merges sources. If two jobs or nodes have the same name, as on a machine where several
+// jobs have their own coordinators, only the running one counts, or else the newest.
 func gather(sources []source) *seen {
 	all := &seen{phases: map[string]int{}}
 	jobs, nodes := map[string]*job{}, map[string]*node{}
@@ -84,7 +84,7 @@ func gather(sources []source) *seen {
 	return all
 }
 
-// shown returns the jobs with metrics: unfinished ones, and those that finished last.
+// shown returns the jobs with metrics: unfinished jobs, and the jobs that finished last.
 func shown(jobs map[string]*job) []*job {
 	open, over := []*job{}, []*job{}
 	for _, j := range jobs {
@@ -110,7 +110,7 @@ func newJob(j *view.Job, at time.Time) *job {
 	}
 	for _, r := range j.Ranks {
 		if !has[r.Node] {
-			continue // its node was lost, and cannot report its end
+			continue // the rank's node was lost, and cannot report the end of the rank
 		}
 		next.mine = append(next.mine, r)
 		if r.Exit == nil && age(r.Samples, at) <= Stale {
@@ -120,7 +120,7 @@ func newJob(j *view.Job, at time.Time) *job {
 	return next
 }
 
-// age is how old the newest sample is.
+// age is the age of the newest sample.
 func age(all []report.Sample, now time.Time) time.Duration {
 	if len(all) == 0 {
 		return math.MaxInt64

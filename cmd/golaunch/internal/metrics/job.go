@@ -11,7 +11,7 @@ import (
 // phases are the states of a job.
 var phases = []string{"gathering", "preparing", "running", "stopping", "backoff", "finished"}
 
-// job shows how a job stands.
+// job shows the state of a job.
 func (s sheet) job(j *job) {
 	kind := "job"
 	if j.Reserve {
@@ -59,9 +59,9 @@ func (s sheet) starts(j *job) {
 	}
 }
 
-// startTimes is how long the phases of the newest starts took, as far as the newest moments tell.
-// The metric is no histogram, since the coordinator forgets moments, and a histogram's counts must
-// stay.
+// startTimes returns how long the phases of the newest starts took, derived from the newest
+// moments. The metric is no histogram, since the coordinator forgets moments, and a histogram's
+// counts must not fall.
 func startTimes(j report.JobStatus) map[string]time.Duration {
 	took := map[string]time.Duration{}
 	var began, failed time.Time
@@ -70,7 +70,7 @@ func startTimes(j report.JobStatus) map[string]time.Duration {
 		switch m.To {
 		case "":
 			continue
-		case "starting": // noted again for each thing that a start waits for
+		case "starting": // noted again for each condition that a start waits for
 			if first && m.Attempt <= 0 {
 				took["queued"] = max(0, m.At.Sub(j.Submitted))
 			}
@@ -151,7 +151,7 @@ func (s sheet) progress(j *job) {
 		if !j.Progress.Done.IsZero() {
 			s.set(eta, seconds(j.Progress.Done), j.id)
 		}
-		if j.Slow.Ratio >= 1 { // else nothing is known
+		if j.Slow.Ratio >= 1 { // otherwise the ratio is unknown
 			s.set(stragglerRatio, j.Slow.Ratio, j.id)
 		}
 	}
@@ -168,7 +168,7 @@ func (s sheet) progress(j *job) {
 	s.set(outputAge, writes, j.id)
 }
 
-// either returns the known one of two values, or chooses if both are.
+// either returns the known value of two, or the result of choose if both are known.
 func either(a, b float64, choose func(a, b float64) float64) float64 {
 	switch {
 	case math.IsNaN(a):
@@ -210,7 +210,7 @@ func (s sheet) sums(j *job, t *tally, once bool) {
 	s.set(gpuXids, of.xids.value(), j.id)
 }
 
-// ledger is where the time of a job went; nil if unknown.
+// ledger says how the time of a job was spent; nil if unknown.
 func (j *job) ledger() *report.Goodput {
 	if j.Goodput == nil && j.Result != nil {
 		return j.Result.Goodput
@@ -225,7 +225,7 @@ func startsOf(j *job) map[string]float64 {
 	case j.Reserve:
 		return nil
 	case g == nil && j.Restarts == 0 && len(j.Nodes) == 0:
-		return nil // it has not started
+		return nil // the job has not started
 	case g == nil:
 		n := map[string]float64{"start": 1}
 		if j.Restarts > 0 {

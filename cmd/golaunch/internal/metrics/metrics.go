@@ -25,15 +25,15 @@ type Level string
 
 // Each level includes the levels before it.
 const (
-	// Jobs has a few dozen series for each job, and some for the cluster.
+	// Jobs has a few dozen series for each job, and some series for the cluster.
 	Jobs Level = "job"
-	// Nodes has some twenty for each node.
+	// Nodes has some twenty series for each node.
 	Nodes Level = "node"
-	// Ranks has some ten for each rank that runs.
+	// Ranks has some ten series for each running rank.
 	Ranks Level = "rank"
 )
 
-// Levels are all of them, the least first.
+// Levels are all levels, the least first.
 var Levels = []Level{Jobs, Nodes, Ranks}
 
 // ParseLevel reads a level.
@@ -46,13 +46,13 @@ func ParseLevel(text string) (Level, error) {
 	return "", fmt.Errorf("%q: job, node or rank", text)
 }
 
-// Limits of what is shown.
+// Limits of the metrics.
 const (
-	// MaxOver bounds the jobs that are over; the newest are shown. MaxOpen bounds the others; the
+	// MaxOver bounds the finished jobs; the newest are shown. MaxOpen bounds the other jobs; the
 	// oldest are shown.
 	MaxOver, MaxOpen = 20, 2000
-	// Stale is how long an old value stands for the present. After it a rank is silent, and a
-	// source that does not answer is left out.
+	// Stale is how long an old value counts as current. After this time, a rank counts as silent,
+	// and a source that does not answer is omitted.
 	Stale = 30 * time.Second
 )
 
@@ -91,7 +91,7 @@ func (c *Collector) WriteFile(path string) error {
 	return err
 }
 
-// collect returns what is known now.
+// collect returns the present knowledge.
 func (c *Collector) collect() sheet {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +119,8 @@ func (c *Collector) collect() sheet {
 type source struct {
 	*view.State
 	name string
-	// told is when it last answered; zero if it has not since this Collector began.
+	// told is when the source last answered; zero if it has not answered since this Collector
+	// began.
 	told time.Time
 	up   bool
 }

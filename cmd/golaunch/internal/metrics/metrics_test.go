@@ -30,8 +30,8 @@ type pinned struct{ state *view.State }
 
 func (p *pinned) State() *view.State { return p.state }
 
-// simulated returns the State of a simulated cluster, twenty minutes after its beginning. It is
-// called in a bubble.
+// simulated returns the State of a simulated cluster, twenty minutes after its beginning. It must
+// be called in a bubble of package synctest.
 func simulated(t testing.TB, nodes int) *view.State {
 	t.Helper()
 	c := &viewtest.Cluster{Nodes: nodes, Slow: 5, Began: time.Now().Add(-20 * time.Minute)}
@@ -39,7 +39,7 @@ func simulated(t testing.TB, nodes int) *view.State {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { m.Run(ctx); close(done) }()
-	synctest.Wait() // all is asked, and all has answered
+	synctest.Wait() // all sources were asked, and all have answered
 	cancel()
 	<-done
 	return m.State()
@@ -83,7 +83,8 @@ func sameName(got, name string) (all []string) {
 	return all
 }
 
-// TestExposition compares all of it, at the levels and sizes where a person can still read it.
+// TestExposition compares the whole exposition, at the levels and sizes where a person can still
+// read it.
 func TestExposition(t *testing.T) {
 	for _, c := range []struct {
 		nodes int
@@ -122,7 +123,7 @@ func golden(t *testing.T, file, got string) {
 	t.Fatalf("%s has more", file)
 }
 
-// declared are all families of families.go, which no program has as a list.
+// declared returns all families of families.go. No list of them exists in the program.
 func declared(t *testing.T) (all []*family) {
 	t.Helper()
 	text, err := os.ReadFile("families.go")
@@ -133,13 +134,13 @@ func declared(t *testing.T) (all []*family) {
 	for _, m := range regexp.MustCompile(`(?m)^\t\w+ += (\w+)\((?:\w+, )?"(\w+)", "([^"]+)"`).FindAllStringSubmatch(string(text), -1) {
 		all = append(all, &family{level: levels[m[1]], base: m[2], help: m[3]})
 	}
-	if len(all) != bytes.Count(text, []byte(" = "))-2 { // but those of kind
+	if len(all) != bytes.Count(text, []byte(" = "))-2 { // without the two of kind
 		t.Fatalf("found %d families of %d", len(all), bytes.Count(text, []byte(" = "))-2)
 	}
 	return all
 }
 
-// TestLint holds Prometheus' own rules for names, units and help.
+// TestLint checks Prometheus' own rules for names, units and help.
 func TestLint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := simulated(t, 16)
@@ -166,7 +167,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestEveryFamilyIsDocumented: the table lists all of them.
+// TestEveryFamilyIsDocumented: the table of the documentation lists all families.
 func TestEveryFamilyIsDocumented(t *testing.T) {
 	files, err := filepath.Glob("../../../../docs/*metrics*.md")
 	if err != nil || len(files) == 0 {
@@ -188,7 +189,8 @@ func TestEveryFamilyIsDocumented(t *testing.T) {
 	}
 }
 
-// TestABlindWatcher does not look healthy: not before the first report, and not after the last.
+// TestABlindWatcher: metrics without a source do not look healthy, neither before the first report
+// nor after the last.
 func TestABlindWatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := simulated(t, 2)
@@ -216,11 +218,11 @@ func TestABlindWatcher(t *testing.T) {
 	})
 }
 
-// number is a value as the text format has it.
+// number returns a value in the text format.
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// TestStragglers: the ratio is what the view has found. It is absent before that, and when ranks no
-// longer report.
+// TestStragglers: the ratio is the ratio that the view has found. It is absent before that, and
+// when ranks no longer report.
 func TestStragglers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &viewtest.Cluster{Nodes: 4, Slow: 13, SlowFrom: time.Now().Add(3 * time.Minute), Began: time.Now().Add(-20 * time.Minute), Every: time.Second}
@@ -235,7 +237,7 @@ func TestStragglers(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		has(t, text(t, all), name+" 1")
 		time.Sleep(2 * time.Minute)
-		synctest.Wait() // or the second State may be a newer one
+		synctest.Wait() // otherwise the second State may be newer
 		said := sameName(text(t, all), name)
 		if want := fmt.Sprintf("%s %s", name, number(m.State().Job("llama-70b").Slow.Ratio)); len(said) != 1 || said[0] != want || said[0] == name+" 1" {
 			t.Errorf("%q, not %q", said, want)
@@ -248,7 +250,7 @@ func TestStragglers(t *testing.T) {
 	})
 }
 
-// TestSources: each has its own state, and what two of them have is shown once.
+// TestSources: each source has its own state, and a job or node of two sources is shown once.
 func TestSources(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	of := func(source string, jobs ...*view.Job) *pinned {
@@ -299,7 +301,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// FuzzClean holds for all texts: what is left is short, valid, and as it was if it was that before.
+// FuzzClean: for all texts, the result is short and valid, and a text that is already short and
+// valid is unchanged.
 func FuzzClean(f *testing.F) {
 	for _, s := range []string{"", "train.py --x", "\x1b]0;title\a", "\xff\xfe", strings.Repeat("é", 200), "a\u2028b\u0085c"} {
 		f.Add(s, 40)
@@ -357,7 +360,7 @@ func TestStartTimes(t *testing.T) {
 	}
 }
 
-// BenchmarkScrape is one of a job with 10,000 ranks.
+// BenchmarkScrape scrapes a job with 10,000 ranks.
 func BenchmarkScrape(b *testing.B) {
 	for _, level := range Levels {
 		b.Run(string(level), func(b *testing.B) {

@@ -33,8 +33,8 @@ const grafana = "../../../../examples/grafana"
 // patience bounds the waits for Prometheus.
 const patience = 3 * time.Minute
 
-// tool finds a program of Debian's package prometheus. A machine without it skips; in CI that is a
-// failure.
+// tool finds a program of Debian's package prometheus. On a machine without the package, the test
+// is skipped; in CI it fails.
 func tool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -53,11 +53,11 @@ type target struct {
 	next func(s *view.State, scrape int)
 	// scraped gets a value for each scrape, unless it is full.
 	scraped chan struct{}
-	// gone has it show nothing any more.
+	// gone is true if the target shows nothing any more.
 	gone atomic.Bool
 }
 
-// State is the one of the scrape, at the time of it.
+// State returns the State of a scrape, at the time of the scrape.
 func (c *target) State() *view.State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +67,7 @@ func (c *target) State() *view.State {
 	return s
 }
 
-// copied can be changed, down to its jobs and ranks.
+// copied returns a copy whose jobs and ranks can be changed.
 func copied(s *view.State) *view.State {
 	now := time.Now()
 	next := *s
@@ -93,7 +93,7 @@ func copied(s *view.State) *view.State {
 	return &next
 }
 
-// at has the newest sample measured now.
+// at returns the newest sample, with the given time.
 func at(all []report.Sample, now time.Time) []report.Sample {
 	if len(all) == 0 {
 		return nil
@@ -122,7 +122,8 @@ func (c *target) serve(t *testing.T, others ...Model) (addr string) {
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
-// await waits for so many more scrapes; what the one before the last has read is then stored.
+// await waits for the given number of further scrapes; then Prometheus has stored the scrape before
+// the last.
 func (c *target) await(t *testing.T, n int) {
 	t.Helper()
 	limit := time.After(patience)
@@ -135,7 +136,7 @@ func (c *target) await(t *testing.T, n int) {
 	}
 }
 
-// measured is the State of a simulated cluster that began some time ago.
+// measured returns the State of a simulated cluster that began some time ago.
 func measured(t *testing.T, nodes int, ago time.Duration) *view.State {
 	t.Helper()
 	m := view.New(map[string]view.Source{"n0:29400": &viewtest.Cluster{Nodes: nodes, Slow: 5, Began: time.Now().Add(-ago)}}, view.Options{})
@@ -172,8 +173,8 @@ func healthy(t *testing.T) *target {
 	}}
 }
 
-// failing is a cluster in which everything has gone wrong that a rule is for, but for what the
-// counters do after the first scrapes.
+// failing is a cluster with every fault for which there is a rule, except that its counters change
+// after the first scrapes.
 func failing(t *testing.T) *target {
 	return &target{state: measured(t, 16, 3*time.Hour), scraped: make(chan struct{}, 100), next: func(s *view.State, scrape int) {
 		s.Source, s.Coordinators, s.Silent = "n1:29400", []string{"a", "b", "c"}, []string{"c"}
@@ -193,7 +194,7 @@ func failing(t *testing.T) *target {
 	}}
 }
 
-// scraper is a Prometheus that runs.
+// scraper is a running Prometheus.
 type scraper struct{ at string }
 
 // startPrometheus starts a Prometheus that scrapes two targets, with the label "job" in the two
@@ -205,7 +206,8 @@ func startPrometheus(t *testing.T, good, bad, alerts string) *scraper {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The interval is also the limit of a scrape: one that comes too late is a cluster that is silent.
+	// The interval is also the limit of a scrape: if a scrape is too late, the cluster counts as
+	// silent.
 	config := strings.NewReplacer("15s", "3s", "127.0.0.1:8265", good, "127.0.0.1:9100", bad).Replace(example(t))
 	config += fmt.Sprintf("\nalerting:\n  alertmanagers:\n    - static_configs:\n        - targets: [%q]\n", alerts)
 	for name, text := range map[string]string{
@@ -224,7 +226,7 @@ func startPrometheus(t *testing.T, good, bad, alerts string) *scraper {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		cmd.Process.Signal(syscall.SIGTERM) // Prometheus may have ended
 		if err := cmd.Wait(); err != nil || t.Failed() {
 			t.Logf("prometheus: %v\n%s", err, said.String())
 		}
@@ -232,7 +234,7 @@ func startPrometheus(t *testing.T, good, bad, alerts string) *scraper {
 	return &scraper{at}
 }
 
-// get asks its API.
+// get asks the API of Prometheus.
 func (p *scraper) get(t *testing.T, path string, query url.Values, into any) {
 	t.Helper()
 	answer, err := http.Get("http://" + p.at + "/api/v1/" + path + "?" + query.Encode())
@@ -250,7 +252,7 @@ func (p *scraper) get(t *testing.T, path string, query url.Values, into any) {
 	}
 }
 
-// vector counts the numbers that an expression gives.
+// vector returns the number of values of an expression.
 func (p *scraper) vector(t *testing.T, expr string) (numbers int) {
 	t.Helper()
 	var got struct {
@@ -267,11 +269,11 @@ func (p *scraper) vector(t *testing.T, expr string) (numbers int) {
 	return numbers
 }
 
-// pager receives what Prometheus sends to an Alertmanager: which alerts fire, and where.
+// pager receives the messages of Prometheus to an Alertmanager: which alerts fire, and where.
 type pager struct {
 	mu    sync.Mutex
 	fired map[string][]string
-	// told is closed, and replaced, with each.
+	// told is closed and replaced with each message.
 	told chan struct{}
 }
 
@@ -298,21 +300,22 @@ func (p *pager) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	p.told = make(chan struct{})
 }
 
-// at has the alerts that have fired at an instance, or some at none.
+// at returns the alerts that have fired at an instance, or without an instance.
 func (p *pager) at(instance string) ([]string, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Sorted(slices.Values(p.fired[instance])), p.told
 }
 
-// forget forgets what fired of no target, before Prometheus had scraped any.
+// forget forgets the alerts without an instance, which fired before Prometheus had scraped any
+// target.
 func (p *pager) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.fired, "")
 }
 
-// await waits until all of some alerts have fired.
+// await waits until all of the given alerts have fired.
 func (p *pager) await(t *testing.T, instance string, want []string) {
 	t.Helper()
 	limit := time.After(patience)
@@ -330,8 +333,8 @@ func (p *pager) await(t *testing.T, instance string, want []string) {
 	}
 }
 
-// TestPrometheus has a real one read the metrics: each panel of the board shows data, and each rule
-// fires for its fault and no other.
+// TestPrometheus: a real Prometheus reads the metrics. Each panel of the board shows data, and each
+// rule fires for its fault and no other fault.
 func TestPrometheus(t *testing.T) {
 	tool(t, "prometheus")
 	good, bad, page := healthy(t), failing(t), &pager{fired: map[string][]string{}, told: make(chan struct{})}
@@ -399,7 +402,7 @@ func (p *scraper) rules(t *testing.T) (names []string) {
 	return names
 }
 
-// example is the configuration in examples/grafana, with a token that is there.
+// example returns the configuration in examples/grafana, with an existing token.
 func example(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(grafana, "prometheus.yml"))
@@ -414,7 +417,7 @@ func example(t *testing.T) string {
 	return strings.ReplaceAll(string(text), there, token)
 }
 
-// TestExamples has promtool look at the files.
+// TestExamples: promtool accepts the files.
 func TestExamples(t *testing.T) {
 	dir := t.TempDir()
 	rules, err := os.ReadFile(filepath.Join(grafana, "alerts.yml"))
@@ -431,7 +434,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestPromtool has Prometheus' own linter read an exposition.
+// TestPromtool: Prometheus' own linter accepts an exposition.
 func TestPromtool(t *testing.T) {
 	path := tool(t, "promtool")
 	files, err := filepath.Glob("testdata/*.txt")

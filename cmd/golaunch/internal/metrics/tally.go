@@ -8,26 +8,26 @@ import (
 )
 
 // tally sums, from scrape to scrape, counters that start at 0 with each attempt of a rank. Values
-// from before the tally count from its first scrape on, so that rate() sees one exporter in spite
-// of a restart, and counts nothing twice.
+// from before the tally count from its first scrape on. So rate() sees one exporter in spite of a
+// restart, and counts nothing twice.
 type tally struct {
 	began time.Time
 	jobs  map[string]*sums
-	// charges has the floors of what a cluster charges, since the time from which that counts.
+	// charges has the floors of a cluster's charges, and the time from which they count.
 	charges sums
 }
 
 // sums are the counters of a job.
 type sums struct {
 	submitted time.Time
-	// attempt is the newest when the job was first seen. young is true if the job is younger than
-	// the tally.
+	// attempt is the newest attempt when the job was first seen. young is true if the job is
+	// younger than the tally.
 	attempt      int
 	young        bool
 	lines, bytes count
 	steps        advance
 	xids         count
-	// gpus are the errors of each GPU, which are kept over attempts.
+	// gpus are the errors of each GPU. They are kept over attempts.
 	gpus   map[string]*advance
 	ranks  map[int]*counts
 	floors map[string]float64
@@ -46,7 +46,7 @@ type count struct {
 }
 
 // add adds a new reading and returns the increase. Anew is true if the counter restarted since the
-// last one.
+// last reading.
 func (c *count) add(now float64, anew bool) float64 {
 	if math.IsNaN(now) {
 		return 0
@@ -116,7 +116,7 @@ func (s *sums) take(j *job) {
 	}
 }
 
-// rank adds what a rank has counted since it was last seen.
+// rank adds the counts of a rank since it was last seen.
 func (s *sums) rank(r *view.Rank) {
 	of, known := s.ranks[r.Rank]
 	anew := known && (of.attempt != r.Attempt || of.pid != r.PID)

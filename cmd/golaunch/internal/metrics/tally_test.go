@@ -16,7 +16,7 @@ type world struct {
 	job   *view.Job
 	now   time.Time
 	lines map[int]float64
-	// wrote is all that was written since the tally began.
+	// wrote is the number of lines that were written since the tally began.
 	wrote float64
 }
 
@@ -40,8 +40,8 @@ var unknown = report.Usage{
 	GPUUse: math.NaN(), Xids: math.NaN(),
 }
 
-// TestLinesAreCountedOnce: the counter counts everything written since it began to watch, if it has
-// seen each attempt's end; and it never falls.
+// TestLinesAreCountedOnce: the counter counts all lines since it began to watch, if it has seen
+// each attempt's end. It never falls.
 func TestLinesAreCountedOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		world := &world{now: time.Unix(1e9, 0), lines: map[int]float64{}}
@@ -79,8 +79,8 @@ func TestLinesAreCountedOnce(t *testing.T) {
 	})
 }
 
-// TestRatesAfterRestarts has what Prometheus would make of the counters when a job restarts, ends,
-// comes again under its name, or is younger than the exporter.
+// TestRatesAfterRestarts checks the rates that Prometheus would compute from the counters when a
+// job restarts, ends, comes again under the same name, or is younger than the exporter.
 func TestRatesAfterRestarts(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	w := &world{now: now, lines: map[int]float64{0: 500, 1: 700}}
@@ -123,7 +123,7 @@ func TestRatesAfterRestarts(t *testing.T) {
 	}
 }
 
-// TestSteps: those that are made again count again, and the way back does not.
+// TestSteps: repeated steps count again, and a step back does not count.
 func TestSteps(t *testing.T) {
 	var a advance
 	for _, c := range []struct{ now, want float64 }{
@@ -136,7 +136,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestLedgerCounters: what a job's ledger corrects later makes no counter fall.
+// TestLedgerCounters: a later correction of a job's ledger makes no counter fall.
 func TestLedgerCounters(t *testing.T) {
 	g := &report.Goodput{Unit: "GPU", Training: 10, Starting: 2, Costs: []report.Cost{{Cause: "oom", Node: "a", Interruptions: 2, Hours: 1}}}
 	s := &view.State{At: time.Unix(1e9, 0), Source: "a", Version: "v1", Jobs: []*view.Job{{JobStatus: report.JobStatus{ID: "x", Phase: "running", Goodput: g}}}}
@@ -149,7 +149,7 @@ func TestLedgerCounters(t *testing.T) {
 		`golaunch_attempts_total{cause="oom",job="x"} 2`, `golaunch_interruption_seconds_total{cause="oom",job="x"} 3600`)
 }
 
-// TestChargeCounters: a clock that was set back makes no counter fall, and a new log does.
+// TestChargeCounters: a clock that was set back makes no counter fall, but a new log does.
 func TestChargeCounters(t *testing.T) {
 	s := &view.State{At: time.Unix(1e9, 0), Source: "a", Version: "v1", Counted: time.Unix(1e8, 0), Charges: []report.Charge{
 		{User: "alice", Kind: "a100-8", Price: 32.5, NodeHours: 2, GPUHours: 16}, {Kind: "a100-8", Price: 32.5, Idle: true, NodeHours: 1, GPUHours: 8},

@@ -54,7 +54,7 @@ func (s *Flags) Submit(io *cli.Console, f *pflag.FlagSet, j launcher.Job) error 
 	return err
 }
 
-// rest appends the other flags that were given to argv.
+// rest appends to argv the other flags that were given.
 func (s *Flags) rest(argv []string, f *pflag.FlagSet) []string {
 	f.Visit(func(flag *pflag.Flag) {
 		switch flag.Name {
@@ -99,6 +99,6 @@ func sbatch(ctx context.Context, script string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("sbatch refused the job: %s (%w)", strings.TrimSpace(complaint.String()), err)
 	}
-	id, _, _ := strings.Cut(strings.TrimSpace(string(out)), ";") // behind it the cluster's name
+	id, _, _ := strings.Cut(strings.TrimSpace(string(out)), ";") // the cluster's name follows the semicolon
 	return id, nil
 }

@@ -21,11 +21,11 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// Options say what is read, and where it goes.
+// Options name the sources, and where the metrics go.
 type Options struct {
 	Target sources.Target
 	Level  metrics.Level
-	// File is the textfile to write, and Every the interval; with 0 it is written once.
+	// File is the textfile to write, and Every is the interval; with 0, the file is written once.
 	File  string
 	Every time.Duration
 	Warn  func(error)
@@ -39,7 +39,7 @@ type scraper struct {
 	all     *metrics.Collector
 	states  []*view.State
 	watches map[string]*watch
-	// lost are the sources that have vanished. Each is warned about once.
+	// lost are the sources that have vanished. There is one warning for each of them.
 	lost map[string]*absence
 }
 
@@ -70,7 +70,7 @@ func (r *scraper) Once(w io.Writer) error {
 
 // Keep writes the file until ctx ends and then removes it: readers would take it for the present.
 func (r *scraper) Keep(ctx context.Context) error {
-	defer func() { _ = r.end(anyWatch) }() // they have answered
+	defer func() { _ = r.end(anyWatch) }() // the sources have answered
 	ticker := time.NewTicker(r.opts.Every)
 	defer ticker.Stop()
 	said := ""
@@ -147,7 +147,7 @@ func (r *scraper) look(ctx context.Context, connected map[string]view.Source) er
 	for at, w := range r.watches {
 		known[at] = w.known()
 	}
-	_ = r.end(func(at string, w *watch) bool { return connected[at] == nil || w.model.State().Trouble != "" }) // what is gone has nothing to say
+	_ = r.end(func(at string, w *watch) bool { return connected[at] == nil || w.model.State().Trouble != "" }) // a source that is gone has no more answers
 	double := map[string]view.Source{}
 	for at, s := range connected {
 		if r.watches[at] != nil {
@@ -168,7 +168,7 @@ func (r *scraper) look(ctx context.Context, connected map[string]view.Source) er
 		r.states = []*view.State{r.nothing(nil)}
 	}
 	if slices.Contains(errs, nil) {
-		errs = nil // the states have the other errors
+		errs = nil // the states contain the other errors
 	}
 	return errors.Join(errors.Join(errs...), sources.Close(double))
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// TestRoundsWatchOn: slow ranks show only over time, so each round continues the one before. A
-// source that is gone, or in trouble, is let go.
+// TestRoundsWatchOn: slow ranks show only over time, so each round continues the round before. A
+// source that is gone or in trouble is dropped.
 func TestRoundsWatchOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away atomic.Bool
@@ -71,7 +71,7 @@ func TestRoundsWatchOn(t *testing.T) {
 }
 
 // TestAVanishedSourceAlerts: while a coordinator is gone, the metrics show that it does not answer,
-// and the rule for that fires.
+// and the rule for this case fires.
 func TestAVanishedSourceAlerts(t *testing.T) {
 	var series []string
 	synctest.Test(t, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestAVanishedSourceAlerts(t *testing.T) {
 				time.Sleep(r.opts.Every)
 			}
 		}
-		_ = r.end(anyWatch) // they have answered
+		_ = r.end(anyWatch) // the sources have answered
 	})
 	path, err := exec.LookPath("promtool")
 	if err != nil {

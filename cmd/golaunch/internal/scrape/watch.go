@@ -51,7 +51,7 @@ func (w *watch) over(ctx context.Context) bool {
 	return l.HasResult()
 }
 
-// end ends the watches for which which returns true.
+// end ends the watches for which the function which returns true.
 func (r *scraper) end(which func(at string, w *watch) bool) error {
 	over := map[string]view.Source{}
 	for at, w := range r.watches {
@@ -90,7 +90,7 @@ func (w *watch) state(ctx context.Context) (*view.State, error) {
 	}
 }
 
-// settled reports whether all nodes that can have reported their measurements.
+// settled reports whether all nodes that can report have reported their measurements.
 func settled(s *view.State) bool {
 	return !slices.ContainsFunc(s.Nodes, func(n *view.Node) bool { return n.Silent == 0 && n.Heard.IsZero() && n.Missing == "" })
 }

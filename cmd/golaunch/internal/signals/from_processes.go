@@ -2,8 +2,9 @@
 //
 // A shell that starts a program with & in a script makes the program ignore SIGINT and SIGQUIT,
 // since the program shares the process group that gets ^C. A trap of that script may still send
-// SIGINT on purpose. The kernel distinguishes the two: a signal of the terminal has SI_KERNEL.
-// os/signal does not report that, so a handler of this package runs before Go's.
+// SIGINT on purpose. The kernel distinguishes the two cases: a signal of the terminal has
+// SI_KERNEL. os/signal does not report this code, so a handler of this package runs before Go's
+// handler.
 package signals
 
 import (
@@ -26,7 +27,7 @@ type action struct {
 var next uintptr //nolint:unused // filter goes on to it
 
 // fromProcesses delivers signals that a process has sent, and ignores those of the terminal. On a
-// processor without a filter it ignores all of these signals.
+// processor architecture without a filter, it ignores all of these signals.
 func fromProcesses(heard chan<- os.Signal, signals ...syscall.Signal) error {
 	if filterAddr() == 0 {
 		return nil

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// listen prints the signals that it gets until a SIGINT from another process, and then what a child
-// would inherit.
+// listen prints the signals that it gets, up to a SIGINT from another process, and then the
+// dispositions that a child would inherit.
 func listen() {
 	heard := make(chan os.Signal, 1)
 	if err := fromProcesses(heard, syscall.SIGINT, syscall.SIGQUIT); err != nil {
@@ -59,7 +59,7 @@ func TestFromProcesses(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
-		cmd.Wait() // it was killed
+		cmd.Wait() // the program was killed
 	})
 	if err := main.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestFromProcesses(t *testing.T) {
 	wait := func(want string) string {
 		t.Helper()
 		for lines.Scan() {
-			line := strings.Trim(lines.Text(), "^C\\\r") // the terminal shows the keys before what is printed next
+			line := strings.Trim(lines.Text(), "^C\\\r") // the terminal shows the keys before the next output
 			if text, found := strings.CutPrefix(line, want); found {
 				return text
 			}
@@ -90,7 +90,7 @@ func TestFromProcesses(t *testing.T) {
 		}
 		wait("pressed")
 	}
-	if pid == 0 { // which would be this process's group
+	if pid == 0 { // pid 0 would be this process's group
 		t.Fatal("the shell printed no pid")
 	}
 	// While the terminal's SIGINT is pending, the kernel drops another one.

@@ -13,7 +13,7 @@ import (
 func Listen(more ...os.Signal) (<-chan os.Signal, error) {
 	heard := make(chan os.Signal, 8)
 	for _, s := range slices.Concat(usual, more) {
-		if !signal.Ignored(s) { // as under nohup
+		if !signal.Ignored(s) { // a signal may be ignored, as under nohup
 			signal.Notify(heard, s)
 		}
 	}

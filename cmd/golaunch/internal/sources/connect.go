@@ -23,8 +23,8 @@ type Target struct {
 var errNothing = fmt.Errorf("no job of yours runs on this machine, and %w", launcher.ErrNoCoordinator)
 
 // Connect connects to the coordinators of a target and returns them by address: the named
-// coordinator, or else all that this user runs on this machine, those of clusters and of single
-// jobs.
+// coordinator, or else all coordinators that this user runs on this machine, for clusters and for
+// single jobs.
 func (w Target) Connect(ctx context.Context) (map[string]view.Source, error) {
 	if w.Coordinator != "" || w.Job != "" {
 		c, err := launcher.ConnectJob(ctx, w.Coordinator, w.TokenFile, w.Job)
@@ -50,7 +50,7 @@ func (w Target) Connect(ctx context.Context) (map[string]view.Source, error) {
 	}
 	for _, id := range jobs {
 		c, err := launcher.ConnectJob(ctx, "", w.TokenFile, id)
-		if err == nil { // it may have ended
+		if err == nil { // the coordinator may have ended
 			all[localPrefix+id] = c
 		}
 	}

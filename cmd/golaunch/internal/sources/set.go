@@ -13,8 +13,8 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// Set is the known coordinators of a target. They change, since each job of this machine may have
-// its own.
+// Set has the known coordinators of a target. They change, since each job of this machine may have
+// its own coordinator.
 type Set struct {
 	ctx   context.Context
 	where Target
@@ -80,7 +80,7 @@ func (p *Set) List() (all []view.Source) {
 }
 
 // Close closes all sources.
-func (p *Set) Close() { _ = Close(p.All()) } // they have answered
+func (p *Set) Close() { _ = Close(p.All()) } // the sources have answered
 
 // maxPast bounds the finished jobs of this machine that are kept.
 const maxPast = 20
@@ -115,19 +115,19 @@ func (p *Set) forget() {
 	}
 	slices.SortFunc(past, func(a, b string) int { return ended[a].Compare(ended[b]) })
 	for _, at := range past[:max(0, len(past)-maxPast)] {
-		_ = p.sources[at].Close() // it does not answer any more
+		_ = p.sources[at].Close() // the source does not answer any more
 		delete(p.sources, at)
 	}
 }
 
-// kept is a source that its holder cannot close.
+// kept is a source that its user cannot close.
 type kept struct{ view.Source }
 
 // Close does nothing.
 func (kept) Close() error { return nil }
 
-// States returns the state of a model, after those of jobs whose coordinators have vanished. Its
-// source has the same name while jobs begin and end.
+// States returns first the states of jobs whose coordinators have vanished, and then the state of a
+// model. The name of the model's source stays the same while jobs begin and end.
 func (p *Set) States(m *view.Model) []*view.State {
 	s := m.State()
 	if p.where.Coordinator == "" {

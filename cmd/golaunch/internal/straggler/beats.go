@@ -20,8 +20,8 @@ const maxStops = 8
 type beats struct {
 	last  []beat
 	epoch time.Time
-	// moved is true if a rank made a step in the open slot. still is how long no rank has made one.
-	// steps counts slots with a step.
+	// moved is true if a rank made a step in the open slot. still is how long no rank has made a
+	// step. steps counts slots with a step.
 	moved bool
 	still time.Duration
 	steps int
@@ -39,13 +39,13 @@ type beats struct {
 type coupling struct {
 	back float64
 	n    int
-	// late is each rank's lateness at its step.
+	// late has each rank's lateness at its step.
 	late []float32
 	step []int64
 }
 
-// Of ranks that wait for each other, three in four come back in spite of noise; of other ranks two
-// in four. This is known after enough observations.
+// If ranks wait for each other, three in four are closer to the others in the next step in spite of
+// noise; otherwise two in four are. Enough observations decide between the two cases.
 const (
 	comesBack = 0.62
 	enough    = 200
@@ -55,7 +55,7 @@ func (c *coupling) tight() bool { return c.n >= enough && c.back > comesBack }
 
 func (c *coupling) loose() bool { return c.n >= enough && c.back <= comesBack }
 
-// take takes the ranks' lateness now, and what is usual.
+// take takes the ranks' lateness now, and the usual lateness.
 func (c *coupling) take(now, usual []float32, last []beat) {
 	if c.late == nil {
 		c.late, c.step = make([]float32, len(now)), make([]int64, len(now))
@@ -95,7 +95,7 @@ func (w *Watch) takeBeat(s Sample) {
 	}
 	b.last[s.Rank] = now
 	if made <= 0 || took <= 0 || before.at == 0 {
-		return // it is the first step, or the program has gone back
+		return // this is the first step, or the program has gone back
 	}
 	if b.moved = true; now.stops > 0 {
 		return // the rank did something else between its steps

@@ -6,8 +6,8 @@ import (
 )
 
 // A GPU without kernels draws about idleWatts of its limit. A GPU that waits in NCCL draws about
-// waitWatts (NVIDIA/nccl#2428 has 118 of 400 W); this value is corrected when all wait. Ranks are
-// assumed to compute for usualShare of the time, which scales all ranks alike, except for late
+// waitWatts (118 of 400 W in NVIDIA/nccl#2428); this value is corrected when all ranks wait. Ranks
+// are assumed to compute for usualShare of the time, which scales all ranks alike, except for late
 // hosts.
 const (
 	idleWatts  = 0.15
@@ -15,8 +15,8 @@ const (
 	usualShare = 0.8
 )
 
-// A job works if its GPUs draw warmPower, or its ranks use warmCPU, for warm slots. It pauses if
-// the median rank works less than asleep of its usual share for pauseSlots slots.
+// A job counts as working if its GPUs draw warmPower, or its ranks use warmCPU, for warm slots. It
+// pauses if the median rank works less than asleep of its usual share for pauseSlots slots.
 const (
 	warmPower  = 0.36
 	warmCPU    = 0.2
@@ -31,7 +31,7 @@ type power struct {
 	// use and draw hold the open slot by rank. gpus is true once power was reported.
 	draw, use sense
 	gpus      bool
-	// took is the time of each rank's newest sample.
+	// took has the time of each rank's newest sample.
 	took  []time.Time
 	level powerLevel
 	// warm counts the slots in which the job worked. paused counts the slots in a row in which all
@@ -51,8 +51,8 @@ type powerLevel struct {
 	tuned         int
 }
 
-// dips has the newest medians of the share. dip counts the slots since the share fell below low,
-// the lowest of these medians.
+// dips has the newest medians of the share, and low is the lowest of them. dip counts the slots
+// since the share fell below low.
 type dips struct {
 	recent  [20]float32
 	at, dip int
@@ -122,8 +122,8 @@ func (w *Watch) shares(s *sense) {
 	}
 }
 
-// learn learns from the medians of power and utilization what GPUs draw when they compute and wait.
-// paused counts the slots in a row in which all wait.
+// learn learns, from the medians of power and utilization, the power that GPUs draw when they
+// compute and when they wait. paused counts the slots in a row in which all ranks wait.
 func (l *powerLevel) learn(draw, use float64, quiet bool, paused int) {
 	if l.wait == 0 {
 		l.wait, l.compute = waitWatts, 1
@@ -164,7 +164,7 @@ func (w *Watch) warmed(center float64) bool {
 }
 
 // pauses reports whether nearly all ranks have waited for some slots. It drops the first slots of
-// the pause, which were taken before the pause was known.
+// the pause, which were recorded before the pause was known.
 func (w *Watch) pauses(s *sense, center float64) bool {
 	p := &w.power
 	if s.learned < warm || center > asleep*s.level {
@@ -194,8 +194,8 @@ const (
 	maxDip = 6
 )
 
-// add adds a median, and reports whether all ranks wait just once, as for a hiccup of one rank. A
-// wait that repeats soon is normal for the job.
+// add adds a median, and reports whether all ranks wait once and not repeatedly, as for a hiccup of
+// one rank. A wait that repeats soon is normal for the job.
 func (d *dips) add(center float64) bool {
 	low := float32(math.Inf(1))
 	for _, c := range d.recent[:min(d.at, len(d.recent))] {

@@ -12,8 +12,8 @@ func (s *sense) measure() {
 	s.bound()
 }
 
-// bound sets the limit by how much ranks differ from the median rank of their node, if it has
-// enough ranks, or of the job.
+// bound sets the limit from the differences of ranks from the median rank of their node, or of the
+// job if the node has too few ranks.
 func (s *sense) bound() {
 	s.limit = s.floor
 	s.scratch = s.scratch[:0]
@@ -27,7 +27,7 @@ func (s *sense) bound() {
 	}
 }
 
-// gather computes by how much the median rank of each node sticks out.
+// gather computes the excess of the median rank of each node.
 func (s *sense) gather() {
 	if s.common == nil {
 		s.common = make([]float32, len(s.homes))
@@ -40,7 +40,8 @@ func (s *sense) gather() {
 	}
 }
 
-// shared is the excess that a rank shares with its node; 0 if the node has too few ranks to tell.
+// shared is the excess that a rank shares with its node; 0 if the node has too few ranks for a
+// comparison.
 func (s *sense) shared(r int) float32 {
 	n := s.node[r]
 	if len(s.homes[n]) < leastHome || len(s.homes) < 2 || !known(s.common[n]) {
@@ -49,8 +50,8 @@ func (s *sense) shared(r int) float32 {
 	return s.common[n]
 }
 
-// beginning is by how much a rank sticks out since before its usual value was learned: from all
-// ranks, and from its node unless the node sticks out too.
+// beginning is the excess that a rank has had since before its usual value was learned: compared
+// with all ranks, and with its node unless the node sticks out too.
 func (s *sense) beginning(r int, middle float32) float64 {
 	over := float64(s.usual[r]/middle*min(1, 1+s.full[r], 1+s.excess[r])) - 1
 	home := s.homes[s.node[r]]
@@ -65,16 +66,16 @@ func (s *sense) beginning(r int, middle float32) float64 {
 	return min(over, float64(s.usual[r]/common)-1)
 }
 
-// leastHome is how many ranks a node needs, to distinguish one rank that sticks out from all ranks
-// that do.
+// leastHome is the number of ranks of a node from which on the watch can decide whether one rank
+// sticks out or the whole node does.
 const leastHome = 4
 
 // shape is the weight of a slot. It is less at both ends of the window, so that the number of steps
 // that begin in the window matters little.
 func (s *sense) shape(i int) float32 { return float32(min(i+1, s.taper, s.window-i)) }
 
-// of returns how much longer than usual a rank takes: excess without the drop neighbouring slots
-// that stick out most, and full with them.
+// of returns how much longer than usual a rank takes: full for all slots, and excess without the
+// drop neighbouring slots that stick out most.
 func (s *sense) of(r int) (excess, full float32) {
 	var mine, theirs [maxWindow]float32
 	u, got, first := s.usual[r], 0, s.slots%s.window
@@ -96,7 +97,8 @@ func (s *sense) of(r int) (excess, full float32) {
 	return s.trimmed(mine[:s.window], theirs[:s.window]), sum/all - 1
 }
 
-// trimmed is by how much mine exceed theirs, without the drop neighbours in which they exceed most.
+// trimmed is the amount by which mine exceed theirs, without the drop neighbouring slots with the
+// greatest excess.
 func (s *sense) trimmed(mine, theirs []float32) float32 {
 	from := s.peak(mine, theirs)
 	var a, b float32
@@ -111,7 +113,7 @@ func (s *sense) trimmed(mine, theirs []float32) float32 {
 	return a/b - 1
 }
 
-// peak is the first of the drop neighbours in which mine exceed theirs most.
+// peak is the first of the drop neighbouring slots in which mine exceed theirs most.
 func (s *sense) peak(mine, theirs []float32) (from int) {
 	var sum, best float32
 	for i := range mine {
@@ -128,7 +130,7 @@ func (s *sense) peak(mine, theirs []float32) (from int) {
 
 const maxWindow = 40
 
-// began is how many slots ago a rank began to stick out, as far as the ring reaches.
+// began returns how many slots ago a rank began to stick out, at most the length of the ring.
 func (s *sense) began(r int) int {
 	half, far := s.full[r]/2, 0
 	for ago := 1; ago <= min(s.window, s.slots); ago++ {

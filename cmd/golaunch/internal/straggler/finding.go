@@ -19,15 +19,15 @@ type Finding struct {
 	// other nodes.
 	Whole bool
 	// Slower is how much longer than the median the rank takes for its part of a step, relative to
-	// its past: 0.12 is 12 %. For several ranks it is the value of the slowest, and for a node the
-	// median. If it comes from the power of the GPU, it may be wrong by up to a quarter.
+	// its past: 0.12 means 12 %. For several ranks it is the value of the slowest rank, and for a
+	// node the median. If it comes from the power of the GPU, it may be wrong by up to a quarter.
 	Slower float64
 	// Since is when the slowness began, within some seconds. Start is true if the job was slow from
 	// its beginning.
 	Since time.Time
 	Start bool
-	// Cost is the part of its time that the job would save if only these ranks became as fast as
-	// the others; NaN if unknown, as when ranks do not wait for each other. It is at most
+	// Cost is the part of its time that the job would save if these ranks, and no others, became as
+	// fast as the rest; NaN if unknown, as when ranks do not wait for each other. It is at most
 	// Slower/(1+Slower).
 	Cost float64
 	// Signals are the signals that show the slowness, the most exact first.
@@ -38,8 +38,9 @@ type Finding struct {
 	Confidence float64
 }
 
-// Worth is the least Cost of a finding worth reporting if there is a sample only every 5 s. Such
-// findings are about as precise as with a sample every second; findings of less Cost are not.
+// Worth is the least Cost of a finding that is worth reporting if samples come no more often than
+// every 5 s. Such findings are about as precise as findings from a sample every second; findings of
+// less Cost are not.
 const Worth = 0.02
 
 // Sentence describes the finding to people.
@@ -79,8 +80,8 @@ func (f Finding) lasting(now time.Time) string {
 // order lists the signals, the most exact first.
 var order = [...]Signal{Busy, Pace, Late, Dim, Cadence}
 
-// beside is the part of the worst rank's Slower that another rank must have to be named too. Ranks
-// that wait for the worst one seem faster than they are.
+// beside is a part of the worst rank's Slower: a rank with less is not named beside the worst one.
+// Ranks that wait for the worst one seem faster than they are.
 const beside = 0.4
 
 // report makes one finding for each node with ranks that stick out.
@@ -143,7 +144,7 @@ func (w *Watch) find(node int, odd []int, whole bool, slump float64) Finding {
 	return f
 }
 
-// slower is how much slower a rank is by its most exact signal.
+// slower returns how much slower a rank is by its most exact signal.
 func (w *Watch) slower(r int, slump float64) float64 {
 	for _, s := range order {
 		if !w.odd[r].has(s) {
@@ -153,7 +154,7 @@ func (w *Watch) slower(r int, slump float64) float64 {
 		switch s {
 		case Dim:
 			return slump
-		case Late: // a part of the whole step; other signals measure only the rest
+		case Late: // a part of the whole step, while other signals measure a part of the remaining step
 			return by / max(1-by, 0.1)
 		}
 		return by
@@ -161,8 +162,8 @@ func (w *Watch) slower(r int, slump float64) float64 {
 	return 0
 }
 
-// excessOf is by how much a rank sticks out. Its longest stretch counts too, but adds at most half
-// to the rest. The result is 0 if the excess is unknown now, as in a pause.
+// excessOf returns the excess of a rank. Its longest stretch counts too, but adds at most half to
+// the remaining excess. The result is 0 if the excess is unknown now, as in a pause.
 func (w *Watch) excessOf(s Signal, r int) float64 {
 	if s == Dim {
 		return sure(float64(w.sense[Busy].full[r]))

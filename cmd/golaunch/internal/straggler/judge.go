@@ -7,12 +7,12 @@ import (
 
 // episode is a stretch of time in which a rank sticks out.
 type episode struct {
-	// by are the signals that show it, as bits. hot counts the slots in which a signal shows it,
-	// and cool those in which none does.
+	// by are the signals that show the excess, as bits. hot counts the slots in which a signal
+	// shows it, and cool the slots in which no signal shows it.
 	by        uint16
 	hot, cool uint8
 	since     time.Time
-	// start is true if it began with the job.
+	// start is true if the episode began with the job.
 	start bool
 }
 
@@ -30,7 +30,7 @@ const (
 	confirmed    = 100
 )
 
-// needs is for how many slots a rank must stick out by these signals to be named.
+// needs returns for how many slots a rank must stick out by these signals before it is named.
 func (w *Watch) needs(by uint16) uint8 {
 	switch {
 	case by == 1<<Dim:
@@ -41,8 +41,8 @@ func (w *Watch) needs(by uint16) uint8 {
 	return confirm
 }
 
-// crowded is for how many slots too many ranks may stick out before the watch learns the usual
-// values again.
+// crowded is the number of slots with too many ranks that stick out after which the watch learns
+// the usual values again.
 const crowded = 60
 
 // persists is the part of a rank's excess that must remain without its longest stretch.
@@ -52,9 +52,9 @@ const persists = 0.7
 // Ranks must then stick out more.
 const harmless = 1.01
 
-// slump is how much slower the job must be for a rank that draws less power to be the reason. kept
-// is how much of its own share of time a rank must keep to be the reason: while others wait for it,
-// it loses none.
+// slump is how much slower the job must be before a rank that draws less power counts as the
+// reason. kept is the part of its own share of time that such a rank must keep: while others wait
+// for it, the rank loses nothing of its share.
 const (
 	slump = 0.04
 	kept  = 0.96
@@ -125,7 +125,7 @@ func (w *Watch) gatherBy(s *sense) {
 // quiet reports whether no rank sticks out.
 func (w *Watch) quiet() bool { return len(w.findings) == 0 && w.crowd == 0 }
 
-// disperse names no rank. After a while it takes the present values for normal.
+// disperse names no rank. After a while it treats the present values as normal.
 func (w *Watch) disperse() {
 	if w.crowd++; w.crowd < crowded {
 		return
@@ -137,8 +137,7 @@ func (w *Watch) disperse() {
 	}
 }
 
-// slump is by how much the steps of the job, or the waits in them, have become longer; NaN if
-// unknown.
+// slump returns the relative increase of the job's steps, or of the waits in them; NaN if unknown.
 func (w *Watch) slump() float64 {
 	if j := w.sense[Pace].current(); j == j {
 		return j - 1
@@ -156,7 +155,7 @@ func (w *Watch) signs(r int, slower float64) (by uint16) {
 		}
 		waits := busy.knows() && float64(busy.full[r]) < busy.limit/2
 		if s.Signal == Late && waits {
-			continue // it is late because it waits for another
+			continue // the rank is late because it waits for another
 		}
 		by |= 1 << s.Signal
 	}
@@ -171,7 +170,7 @@ func (w *Watch) signs(r int, slower float64) (by uint16) {
 func (w *Watch) sticks(s *sense, r int) bool {
 	need := s.limit
 	if !s.compared {
-		return false // ranks that were slow from the beginning come first
+		return false // ranks that were slow from the beginning are judged first
 	}
 	if w.odd[r].on() && w.odd[r].has(s.Signal) {
 		return float64(s.full[r]) >= need/2 && float64(s.excess[r]) >= need/4
@@ -179,7 +178,7 @@ func (w *Watch) sticks(s *sense, r int) bool {
 	if w.together[w.place.Node[r]]>>s.Signal&1 != 0 {
 		need = s.floor / 2
 	} else if shared := s.shared(r); shared > 0 && float64(s.full[r]-shared) < persists*need {
-		return false // all of its node are alike
+		return false // all ranks of its node are alike
 	}
 	if s.Signal == Busy && w.sense[Pace].current() < harmless {
 		need *= 1.25
@@ -224,7 +223,7 @@ func (w *Watch) follow(r int, by uint16) {
 	}
 }
 
-// onset is when a rank began to stick out, as far as is known.
+// onset returns the time at which a rank began to stick out, if known.
 func (w *Watch) onset(r int, by uint16) time.Time {
 	for s := range w.sense {
 		if by>>s&1 != 0 && (s == int(Busy) || s == int(Late) || s == int(Pace)) {
@@ -249,7 +248,7 @@ func (w *Watch) compare(s *sense) {
 	limit := max(s.start, beyond(len(w.odd))*spread(s.scratch, middle)/float64(middle))
 	for _, r := range s.ranks {
 		if r == 0 || r == len(w.odd)-1 {
-			continue // pipelines have more work there
+			continue // pipelines have more work at both ends
 		}
 		if over := s.beginning(r, middle); over > limit && int(s.seen[r]) >= s.learn {
 			far = append(far, r)
@@ -281,7 +280,7 @@ func (w *Watch) alone(ranks []int) bool {
 	return len(ranks) == 1 || !edge
 }
 
-// cost is the part of its time that the job would save without a rank that is slower.
+// cost returns the part of its time that the job would save without the slow rank.
 func (w *Watch) cost(e episode, slower, slump float64) float64 {
 	most := slower / (1 + slower)
 	switch {

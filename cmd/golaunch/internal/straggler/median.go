@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// maxDraw is the most ranks from which a median is computed. Its error is then a thirtieth of the
-// spread of the ranks.
+// maxDraw is the largest number of ranks from which a median is computed. Its error is then a
+// thirtieth of the spread of the ranks.
 const maxDraw = 1023
 
 // stride is the step between the ranks of a median. It meets all places on nodes of 2, 4 or 8
@@ -29,8 +29,8 @@ func draw(ranks []int, value []float32, into []float32) []float32 {
 	return into
 }
 
-// median returns the lower median; NaN if there are no values. So of two ranks the lower value is
-// the measure. It sorts values.
+// median returns the lower median; NaN if there are no values. So for two ranks, the lower value is
+// the median. It sorts values.
 func median(values []float32) float32 {
 	if len(values) == 0 {
 		return nan

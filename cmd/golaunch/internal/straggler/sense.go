@@ -13,11 +13,11 @@ type sense struct {
 	layout
 	slot
 	memory
-	// full is how much longer than usual each rank takes. excess is the same without its longest
-	// stretch. A rank sticks out from limit on.
+	// full is how much longer than usual each rank takes. excess is the same without the rank's
+	// longest stretch. A rank with an excess of limit or more sticks out.
 	excess, full []float32
 	limit        float64
-	// common is by how much the median rank of each node sticks out.
+	// common is the excess of the median rank of each node.
 	common []float32
 	// begun is when the first slot ended. compared is true once the watch has looked for ranks that
 	// stick out from the beginning.
@@ -26,27 +26,28 @@ type sense struct {
 	scratch  []float32
 }
 
-// layout is where the ranks run.
+// layout says where the ranks run.
 type layout struct {
 	// ranks are all ranks, homes the ranks by node, and node the node of each rank.
 	ranks []int
 	homes [][]int
 	node  []int
-	// odd are the watch's episodes. A rank's usual value does not change while the rank sticks out.
+	// odd has the watch's episodes. A rank's usual value does not change while the rank sticks out.
 	odd []episode
 }
 
 // slot holds the values of the open slot.
 type slot struct {
-	// sum has the weighted values of the open slot, and next those of the slot after it. last is
-	// the newest value of a rank, which is age slots old.
+	// sum has the weighted values of the open slot, and next the values of the slot after it. last
+	// is the newest value of a rank, which is age slots old.
 	sum, weight, next, nextWeight, last []float32
 	age                                 []uint16
 }
 
-// memory is the values and averages of past slots.
+// memory has the values and averages of past slots.
 type memory struct {
-	// ring has the newest window values of each rank, and middle those of the median.
+	// ring has the newest window values of each rank, and middle the newest window values of the
+	// median.
 	ring, middle []float32
 	slots        int
 	// usual is a rank's past value as a multiple of the median, learned in seen slots.
@@ -59,22 +60,24 @@ type memory struct {
 
 // scheme says how a signal is judged.
 type scheme struct {
-	// The last window slots count, without the drop neighbours that stick out most.
+	// The last window slots count, without the drop neighbouring slots that stick out most.
 	window, drop int
-	// taper is in how many slots at both ends a value gains its full weight.
+	// taper is the number of slots at both ends of the window within which a value gains its full
+	// weight.
 	taper int
-	// learn is how many slots determine the usual value. After these it follows slowly.
+	// learn is the number of slots that determine the usual value. After these, the usual value
+	// follows slowly.
 	learn int
 	// floor is the smallest excess that counts.
 	floor float64
 	// start is the smallest excess that counts from the beginning.
 	start float64
-	// keep is for how many slots a value stays valid.
+	// keep is the number of slots for which a value stays valid.
 	keep uint16
 }
 
-// rankMemory is how many slots determine the usual value of a rank, and levelMemory that of the
-// job.
+// rankMemory is the number of slots that determine the usual value of a rank, and levelMemory the
+// number of slots that determine the usual value of the job.
 const (
 	rankMemory  = 1800
 	levelMemory = 300
@@ -124,7 +127,7 @@ func (s *sense) grow(n int) {
 }
 
 // collect turns the open slot into one value for each rank, in last, and opens the next slot. It
-// returns the median of all.
+// returns the median of all values.
 func (s *sense) collect() float64 {
 	for r, weight := range s.weight {
 		switch {
@@ -220,8 +223,8 @@ func (s *sense) adapt(r int, m float32) {
 		n = max(n-float32(max(s.learn-early, 0)), early)
 		by = min(max(by, -jolt), jolt)
 	}
-	// A rank that sticks out by half the limit may be about to be a straggler. While few slots are
-	// known, its excess would soon become usual.
+	// A rank that sticks out by half the limit may become a straggler. While few slots are known,
+	// its excess would soon become usual.
 	if int(s.seen[r]) > s.learn && s.seen[r] < rankMemory/6 && float64(max(s.full[r], -s.full[r])) > s.limit/2 {
 		return
 	}

@@ -8,14 +8,14 @@ const (
 	// Busy is the part of time in which a rank does not wait for others, according to its GPU's
 	// power or its CPU time.
 	Busy Signal = iota
-	// Late is how long after the other ranks of its node it writes its heartbeat of a step.
+	// Late is how long after the other ranks of its node a rank writes its heartbeat of a step.
 	Late
 	// Pace is the time of a rank's steps, and Cadence the time of its lines. They need ranks that
 	// do not wait for each other.
 	Pace
 	Cadence
 	signals
-	// Dim is a GPU that draws less power than usual since the job became slower.
+	// Dim means that a GPU draws less power than usual since the job became slower.
 	Dim Signal = signals
 )
 

@@ -8,36 +8,39 @@ import (
 	"time"
 )
 
-// A world is a job of nodes with GPUs, in which one thing may become slow. It is made of steps:
-// ranks compute for a time with noise, tensor parallel ones wait for each other in every layer,
-// pipeline stages for each other's microbatches (1F1B), and all in the collective that ends the
-// step. What a rank does in a step is three parts: its GPU idles for its host, then computes and
-// waits by turns, then waits.
+// A world is a job of nodes with GPUs, in which one thing may become slow. It consists of steps.
+// Ranks compute for a time with noise. Tensor parallel ranks wait for each other in every layer,
+// pipeline stages for each other's microbatches (1F1B), and all ranks in the collective that ends
+// the step. A step of a rank has three parts: first its GPU idles while it waits for its host, then
+// the GPU computes and waits by turns, then it waits.
 type world struct {
 	*rand.Rand
 	nodes, per, tp, pp int
 	// step is the time of a step's computing, in seconds, and comm the time of the collective at
 	// its end.
 	step, comm float64
-	// noise is per microbatch, and a step has micro of them; stage is how heavy each stage is.
+	// noise is per microbatch, and a step has micro microbatches; stage is the relative work of
+	// each stage.
 	noise float64
 	micro int
 	stage []float64
-	// idle, wait and full are what GPUs draw, the last by rank; drift is what it moves in an hour.
+	// idle, wait and full are the power that GPUs draw; full is by rank, and drift is its change in
+	// an hour.
 	idle, wait float64
 	full       []float64
 	drift      float64
-	// skew is how much a node's clock is ahead, and sampled its agent's period, in seconds.
+	// skew is how far a node's clock is ahead, and sampled is the period of its agent, in seconds.
 	skew    []float64
 	sampled float64
-	// save and eval are done every so many steps for some seconds, by rank 0 alone or by all;
-	// hiccups come once in so many steps of a rank.
+	// save and eval have a number of steps between two saves or evaluations, and their duration in
+	// seconds. Rank 0 alone is active in such a phase, or all ranks are. hiccups is the mean number
+	// of steps of a rank between two hiccups.
 	save, eval phase
 	hiccups    int
 	startup    float64
 	fault      fault
 	told       told
-	// apart says that ranks do not wait for each other.
+	// apart is true if ranks do not wait for each other.
 	apart bool
 }
 
@@ -56,7 +59,7 @@ type fault struct {
 	from  float64
 }
 
-// told are the available signals.
+// told has the available signals.
 type told struct {
 	power, use, cpu, beats, early, lines bool
 	// missing is the share of nodes that report nothing.
@@ -67,7 +70,7 @@ func (w *world) ranks() int { return w.nodes * w.per }
 
 func (w *world) dp() int { return w.ranks() / w.tp / w.pp }
 
-// place is where the world's ranks are.
+// place says where the world's ranks are.
 func (w *world) place() Place {
 	p := Place{Every: time.Duration(w.sampled * float64(time.Second))}
 	for n := range w.nodes {
@@ -79,11 +82,12 @@ func (w *world) place() Place {
 	return p
 }
 
-// part is what a rank does in a stretch: until host its GPU idles, until end it draws mix, and then
-// waits. came is when it reached the collective.
+// part is the activity of a rank in a stretch: until host its GPU idles, until end the GPU draws
+// mix, and then it waits. came is when the rank reached the collective.
 type part struct{ host, end, mix, came float64 }
 
-// energy is what a rank has drawn until a time in the stretch, and use for how long kernels ran.
+// energy returns the energy that a rank has drawn until a time in the stretch, and use returns for
+// how long kernels ran.
 func (w *world) energy(p part, at float64) (energy, use float64) {
 	idle := min(at, p.host)
 	mixed := min(max(at-p.host, 0), p.end-p.host)
@@ -96,19 +100,19 @@ type clock struct {
 	to   *Watch
 	now  float64
 	tick float64
-	// next is when each node's agent looks, last when it did.
+	// next is when each node's agent takes its next sample, and last is when it took its last one.
 	next, last []float64
-	// drawn and used are what ranks had drawn and used at the begin of the stretch; seen what the
-	// agent saw last.
+	// drawn and used are the energy and the use of ranks at the beginning of the stretch; seen has
+	// the values that the agent saw last.
 	drawn, used, seenDrawn, seenUsed []float64
 	bias                             []float64
 	steps                            []int64
 	beat, before                     []float64
-	own                              []float64 // where each rank's time is, if they do not wait
+	own                              []float64 // the time of each rank, if ranks do not wait for each other
 	parts                            []part
 	times                            []float64
 	mute                             []bool
-	slow                             float64 // for how long it has trained since the fault
+	slow                             float64 // for how long the world has trained since the fault
 	after                            func(now float64)
 }
 
@@ -149,7 +153,7 @@ func (w *world) run(seconds float64, after func(c *clock, now float64)) *clock {
 	return c
 }
 
-// startup is imports, with idle GPUs, and compilation by turns.
+// startup simulates imports, with idle GPUs, and compilation by turns.
 func (c *clock) startup(seconds float64) {
 	for left := seconds; left > 0; left -= 5 {
 		for r := range c.parts {
@@ -160,7 +164,8 @@ func (c *clock) startup(seconds float64) {
 	}
 }
 
-// pause is a checkpoint or an evaluation: one does it while the others wait, or all do.
+// pause simulates a checkpoint or an evaluation: one rank is active while the others wait, or all
+// ranks are active.
 func (c *clock) pause(p phase, power float64) {
 	for r := range c.parts {
 		switch {
@@ -177,8 +182,8 @@ func (c *clock) pause(p phase, power float64) {
 	c.slow = max(0, c.slow-pauseSlots-1)
 }
 
-// work is what a rank's host and GPU take for their part of a step, and what the GPU draws
-// meanwhile.
+// work returns the times that a rank's host and GPU take for their part of a step, and the power
+// that the GPU draws meanwhile.
 func (c *clock) work(r, stage int) (host, gpu, draw float64) {
 	w, f := c.w, &c.w.fault
 	gpu = w.step * w.stage[stage] * math.Exp(w.NormFloat64()*w.noise/math.Sqrt(float64(w.micro)))
@@ -203,7 +208,7 @@ func (c *clock) work(r, stage int) (host, gpu, draw float64) {
 	return host, gpu, draw
 }
 
-// train makes one step.
+// train simulates one step.
 func (c *clock) train() {
 	w := c.w
 	if w.apart {
@@ -249,7 +254,7 @@ func (c *clock) train() {
 	}
 }
 
-// mix spreads what ranks of a replica wait for each other over the time that it takes.
+// mix spreads the waits of a replica's ranks for each other evenly over their part of the step.
 func (c *clock) mix(d int, whole float64) {
 	w := c.w
 	for s := range w.pp {
@@ -268,14 +273,14 @@ func (c *clock) mix(d int, whole float64) {
 	}
 }
 
-// announce is a heartbeat after a step, a little later than that.
+// announce writes a heartbeat a little after a step.
 func (c *clock) announce(r int, when float64) {
 	c.steps[r]++
 	c.before[r] = c.beat[r]
 	c.beat[r] = when + 0.001 + 0.004*c.w.Float64() + c.w.skew[r/c.w.per]
 }
 
-// alone makes a tenth of a second of ranks that do not wait for each other.
+// alone simulates a tenth of a second of ranks that do not wait for each other.
 func (c *clock) alone() {
 	if c.now >= c.w.fault.from {
 		c.slow += 0.1
@@ -291,7 +296,8 @@ func (c *clock) alone() {
 	c.stretch(0.1)
 }
 
-// stretch lets time go by in which each rank does its part, and the agents look.
+// stretch simulates a stretch of time in which each rank does its part, and the agents take
+// samples.
 func (c *clock) stretch(seconds float64) {
 	begin, end := c.now, c.now+seconds
 	for c.now < end {
@@ -313,13 +319,13 @@ func (c *clock) stretch(seconds float64) {
 	}
 }
 
-// pulse is a tick of the watch.
+// pulse makes a tick of the watch.
 func (c *clock) pulse() {
 	c.to.Tick(at(c.tick))
 	c.after(c.tick)
 }
 
-// look is what an agent sees of its ranks.
+// look makes an agent's samples of its ranks.
 func (c *clock) look(n int, now, begin float64) {
 	w, took := c.w, now-c.last[n]
 	c.last[n] = now
@@ -339,7 +345,7 @@ func (c *clock) look(n int, now, begin float64) {
 		if t.cpu {
 			s.CPU = math.Max(0, (power-w.wait)/(w.full[r]-w.wait)+0.02*w.NormFloat64())
 		}
-		// A heartbeat that is announced may be yet to come.
+		// An announced heartbeat may still be in the future.
 		if beat, step := c.beat[r], c.steps[r]; t.beats && step > 0 && beat-w.skew[n] <= now {
 			s.Step, s.Beat = step, at(beat)
 		} else if t.beats && step > 1 {

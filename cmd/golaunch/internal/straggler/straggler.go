@@ -1,30 +1,30 @@
 // Package straggler finds the ranks of a job that are slow, rather than waiting for others.
 //
 // In a synchronous job every rank is as slow as the slowest: all ranks end their steps at the same
-// time, and those that wait spin. So step times do not show the slow rank. A rank's own work in a
-// step does, compared with its past and with the other ranks. A [Watch] takes values that agents
-// can measure of any program. It needs no change of the program, and names no rank if it knows too
-// little. Its signals are:
+// time, and ranks that wait spin. So step times do not show the slow rank. A rank's own work in a
+// step shows it, compared with the rank's past and with the other ranks. A [Watch] takes values
+// that agents can measure of any program. It needs no change of the program, and names no rank if
+// it knows too little. Its signals are:
 //
 //   - [Busy] needs the power of the GPUs, and their utilization for a rank whose GPU idles while
-//     its host is late. A rank that waits in NCCL draws about a third of the power of one that
-//     computes; the rank that all wait for keeps drawing. A GPU that is slow because it is hot
-//     draws less, and is known by [Dim]: the job has become slower by the same time. Ranks without
-//     GPUs are judged by their CPU time, if they sleep while they wait. CPU time of ranks with GPUs
-//     says nothing, since a waiting rank spins.
+//     its host is late. A rank that waits in NCCL draws about a third of the power of a rank that
+//     computes; the slow rank, for which all others wait, keeps its power. A GPU that is slow
+//     because it is hot draws less power; [Dim] finds it, because the job became slower at the same
+//     time. Ranks without GPUs are judged by their CPU time, if they sleep while they wait. The CPU
+//     time of ranks with GPUs says nothing, since a waiting rank spins.
 //   - [Late] needs heartbeats that are written before the collective that ends a step. It compares
-//     only ranks of one node, so that clocks need not agree.
+//     no ranks of different nodes, so clocks need not agree.
 //   - [Pace] and [Cadence] need ranks that do not wait for each other, with heartbeats or with
 //     lines of output.
 //
 // A slow link makes all ranks wait alike, so none is named. testdata/signals records the precision
 // of each signal in simulated data, tensor and pipeline parallel jobs.
 //
-// A rank is compared with its own past, relative to the other ranks, from when the job became
-// steady: pipeline stages are unequal by design, GPUs of one kind differ in power by some percent,
-// and clocks differ. The watch learns this in about a minute of steady steps, and names no rank
-// meanwhile. It finds a straggler that appears later within 15 s if steps take at most 2 s, and
-// within ten steps if they take longer; without heartbeats within 30 s, and then a longer
+// A rank is compared with its own past, relative to the other ranks, from the time when the job
+// became steady: pipeline stages are unequal by design, GPUs of one kind differ in power by some
+// percent, and clocks differ. The watch learns this in about a minute of steady steps, and names no
+// rank meanwhile. It finds a straggler that appears later within 15 s if steps take at most 2 s,
+// and within ten steps if they take longer; without heartbeats within 30 s, and then a longer
 // evaluation may look like a slow rank. A rank that was slow from the beginning is named under
 // three conditions: it or its node is the only slow one; it sticks out by a quarter; and it is
 // neither the first nor the last, where pipelines have more work. Changes of some percent in an
@@ -32,9 +32,9 @@
 //
 // The watch ignores slowness that lasts less than about three in ten seconds, and times in which
 // nearly all ranks wait or make no steps, as in a checkpoint or an evaluation. While one rank
-// delays all by far, it does not judge the others. If more than half of the ranks stick out, or
-// more than a quarter on several nodes, they are not stragglers, and after a minute their values
-// count as normal. Of two equal stragglers neither costs anything alone.
+// delays all others by far, the watch does not judge the others. If more than half of the ranks
+// stick out, or more than a quarter on several nodes, they are not stragglers, and after a minute
+// their values count as normal. If there are two equal stragglers, neither costs anything alone.
 //
 // The package reads no clock. A tick takes O(ranks) time, and each rank has bounded memory.
 package straggler
@@ -71,7 +71,7 @@ type Sample struct {
 	Lines float64
 }
 
-// Nothing returns a sample in which all is unknown.
+// Nothing returns a sample in which all values are unknown.
 func Nothing(rank int) Sample {
 	return Sample{Rank: rank, Power: math.NaN(), Use: math.NaN(), CPU: math.NaN(), Lines: math.NaN()}
 }
@@ -88,7 +88,7 @@ type Watch struct {
 	beats    beats
 	lines    lines
 	// odd holds the stretches of time in which ranks stick out, by rank. crowd counts the slots in
-	// which too many do.
+	// which too many ranks do so.
 	odd      []episode
 	crowd    int
 	findings []Finding
@@ -96,7 +96,7 @@ type Watch struct {
 	together []uint16
 }
 
-// New watches a job. It fails if a rank has no node.
+// New returns a Watch of a job. It fails if a rank has no node.
 func New(p Place) (*Watch, error) {
 	n := len(p.Node)
 	w := &Watch{place: p, odd: make([]episode, n), homes: make([][]int, len(p.Names))}
@@ -128,7 +128,7 @@ func (w *Watch) Take(now time.Time, s Sample) {
 	w.takeLines(s)
 }
 
-// maxCPUs is more than a node has.
+// maxCPUs is more than the number of CPUs of any node.
 const maxCPUs = 1 << 16
 
 // sane returns a possible value, or NaN.
@@ -158,7 +158,7 @@ func (w *Watch) Tick(now time.Time) {
 // every is the interval of samples.
 func (w *Watch) every() time.Duration { return cmp.Or(w.place.Every, time.Second) }
 
-// maxGap is how many missed slots Tick makes up for.
+// maxGap is the number of missed slots that Tick makes up for.
 const maxGap = 8
 
 // close ends a slot of all signals.
@@ -173,7 +173,7 @@ func (w *Watch) Findings() []Finding { return w.findings }
 
 // clears reports whether a signal in which no rank sticks out proves that no rank is slow. Equal
 // heartbeats and lines of ranks that wait for each other prove nothing: heartbeats may be written
-// after the collective in which all wait.
+// after the collective in which all ranks wait.
 func (w *Watch) clears(s Signal) bool {
 	switch s {
 	case Late:
@@ -184,8 +184,8 @@ func (w *Watch) clears(s Signal) bool {
 	return true
 }
 
-// Ratio is how many times longer than the median the worst straggler takes: 1 without stragglers,
-// NaN if unknown.
+// Ratio returns how many times longer than the median the worst straggler takes: 1 without
+// stragglers, NaN if unknown.
 func (w *Watch) Ratio() float64 {
 	if len(w.findings) == 0 && !slices.ContainsFunc(w.sense[:], func(s sense) bool { return s.knows() && w.clears(s.Signal) }) {
 		return math.NaN()

@@ -71,7 +71,7 @@ func TestNoFindingsWithoutSamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	for second := range 300 {
-		for r := range 3 { // the last does not exist
+		for r := range 3 { // the last rank does not exist
 			w.Take(at(float64(second)), Nothing(r))
 		}
 		w.Take(at(float64(second)), Sample{Rank: 0, Power: 0.9, Use: 1, CPU: 1, Lines: float64(second)})
@@ -82,8 +82,8 @@ func TestNoFindingsWithoutSamples(t *testing.T) {
 	}
 }
 
-// TestIdle: if ranks use too little CPU to be judged, none is called slow, and the job is not
-// cleared either: they beat and write alike, whichever rank delays them.
+// TestIdle: if ranks use too little CPU for a judgment, no rank is called slow, and the job is not
+// cleared either: their heartbeats and lines are alike, no matter which rank delays them.
 func TestIdle(t *testing.T) {
 	w, err := New(Place{Names: []string{"a", "b"}, Node: []int{0, 0, 1, 1}})
 	if err != nil {
@@ -103,7 +103,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestEnds names a rank for as long as it is slow, and the same for the same samples.
+// TestEnds: a rank is named for as long as it is slow, and the same samples give the same findings.
 func TestEnds(t *testing.T) {
 	play := func() (said []string, ratio float64) {
 		s := scene{told: all, kinds: []string{"gpu"}}
@@ -134,8 +134,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestTheLastRank is not named for being slow from the beginning: the last stage of a pipeline has
-// more work.
+// TestTheLastRank: the last rank is not named if it was slow from the beginning: the last stage of
+// a pipeline has more work.
 func TestTheLastRank(t *testing.T) {
 	s := scene{told: all, kinds: []string{"gpu"}}
 	for _, rank := range []int{30, 31} {
@@ -153,7 +153,7 @@ func TestTheLastRank(t *testing.T) {
 	}
 }
 
-// TestAnything accepts any samples: the findings stay within bounds.
+// TestAnything: with any samples, the findings stay within bounds.
 func TestAnything(t *testing.T) {
 	number := rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 2), rapid.Just(math.NaN()), rapid.Just(math.Inf(1)))
 	rapid.Check(t, func(t *rapid.T) {

@@ -11,20 +11,20 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// scene is a kind of worlds: the available signals, and what is special.
+// scene is a kind of worlds: the available signals, and the special properties.
 type scene struct {
 	name   string
 	told   told
 	kinds  []string
-	within float64 // seconds in which a straggler is to be found
+	within float64 // seconds within which a straggler must be found
 	change func(*world)
-	bar    bool    // precision and recall are to be 0.95
-	least  float64 // of what a finding is to cost to count
+	bar    bool    // precision and recall must be 0.95
+	least  float64 // the least cost of a finding that counts
 }
 
 var all = told{power: true, use: true, beats: true}
 
-// flat has ranks that wait for each other at the end of a step alone.
+// flat has ranks that wait for each other at the end of a step and nowhere else.
 func flat(w *world) { w.tp, w.pp, w.stage = 1, 1, []float64{1} }
 
 func single(w *world) {
@@ -65,7 +65,8 @@ func apartClocks(w *world) {
 	}
 }
 
-// seldom has lines counted every 5 s, of ranks that become slow when what is usual is known.
+// seldom has lines that are counted every 5 s, of ranks that become slow when the usual values are
+// known.
 func seldom(w *world) {
 	apart(w)
 	w.sampled = 5
@@ -79,13 +80,13 @@ func beginning(w *world) {
 	w.fault.from, w.fault.by = 0, 0.5+w.fault.by/2
 }
 
-// atLeast4 has so many nodes that one is not half of the job.
+// atLeast4 has at least four nodes: one node is then less than half of the job.
 func atLeast4(w *world) {
 	w.nodes = max(w.nodes, 4)
 	w.furnish()
 }
 
-var layouts = [][4]int{ // nodes, ranks on each, tensor and pipeline parallel
+var layouts = [][4]int{ // nodes, ranks on each node, tensor and pipeline parallel ranks
 	{2, 8, 1, 1},
 	{2, 8, 8, 1},
 	{2, 4, 1, 2},
@@ -100,7 +101,7 @@ var layouts = [][4]int{ // nodes, ranks on each, tensor and pipeline parallel
 	{16, 8, 8, 4},
 }
 
-// make makes a world of a scene by its number. A third of them have no straggler.
+// make makes a world of a scene by its number. A third of the worlds have no straggler.
 func (s scene) make(number int) *world { return s.of(number, layouts[number%len(layouts)]) }
 
 func (s scene) of(number int, l [4]int) *world {
@@ -133,7 +134,7 @@ func (s scene) of(number int, l [4]int) *world {
 	return w
 }
 
-// furnish gives each node that there is a clock, and each rank a GPU.
+// furnish gives each node a clock, and each rank a GPU.
 func (w *world) furnish() {
 	for len(w.skew) < w.nodes {
 		w.skew = append(w.skew, 0)
@@ -151,7 +152,7 @@ func (w *world) pick() {
 	case f.kind == "" || f.kind == "link":
 	case f.whole:
 		n := w.IntN(w.nodes)
-		if f.from == 0 { // pipelines make the first and the last heavier
+		if f.from == 0 { // the first and the last stage of a pipeline have more work
 			n = 1 + w.IntN(w.nodes-2)
 		}
 		for i := range w.per {
@@ -162,12 +163,12 @@ func (w *world) pick() {
 	}
 }
 
-// outcome is what came of a world.
+// outcome is the result of a world.
 type outcome struct {
 	hurt, hit bool
 	took      float64
 	wrong     []string
-	// slower and cost are by how much the finding was off in the end.
+	// slower and cost are the errors of the finding at the end.
 	slower, cost float64
 }
 
@@ -217,7 +218,7 @@ func middle(all []float64) float64 {
 	return slices.Sorted(slices.Values(all))[len(all)/2]
 }
 
-// score is what came of all worlds of a scene.
+// score has the results of all worlds of a scene.
 type score struct {
 	worlds, hurt, hit, wrong int
 	took, slower, cost       []float64
@@ -255,7 +256,7 @@ func (s score) recall() float64 { return ratio(s.hit, s.hurt) }
 
 func ratio(part, whole int) float64 { return float64(part) / float64(whole) }
 
-// quantile is one of some numbers, or a dash.
+// quantile returns a quantile of numbers, or a dash.
 func quantile(all []float64, q float64) string {
 	if len(all) == 0 {
 		return "-"
@@ -278,8 +279,8 @@ func (s score) row(name string) string {
 
 const head = "                                       made hurt  hit false precision recall  50 %   95 %  slower   cost\n"
 
-// perScene is how many worlds of each kind are made, and half of them where precision and recall
-// need not be 0.95. Under the race detector they are few, and there is no table.
+// perScene is the number of worlds of each kind; half as many are made where precision and recall
+// need not be 0.95. Under the race detector there are few worlds, and there is no table.
 const perScene = 96
 
 func (s scene) worlds() int {
@@ -289,10 +290,11 @@ func (s scene) worlds() int {
 	return perScene / 2
 }
 
-// TestSignals plays worlds of each kind, and holds what is found by which signals to
-// testdata/signals. The columns are: the worlds; those with a straggler; those in which it was
-// found in time; wrong findings; the seconds of training until half and nearly all were found; and
-// the median error of Slower and Cost, in percentage points. Run with -rewrite to accept a change.
+// TestSignals plays worlds of each kind, and compares the findings of each set of signals with
+// testdata/signals. The columns are: the worlds; the worlds with a straggler; the worlds in which
+// it was found in time; wrong findings; the seconds of training until half of the stragglers and
+// nearly all were found; and the median error of Slower and Cost, in percentage points. Run with
+// -rewrite to accept a change.
 func TestSignals(t *testing.T) {
 	if raced {
 		for _, s := range scenes {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Judge says what the results so far prove of each node. paths are the failed pairs whose nodes
-// both work, good or slow, with others: the way between the two is at fault.
+// Judge returns the verdict on each node that the results so far prove. paths are the failed pairs
+// whose nodes both work with others, well or slowly: then the path between the two is at fault.
 func (c Contest) Judge() (verdicts []Verdict, paths []Result) {
 	v := c.view()
 	works := func(node int) bool { return v.verdicts[node].State == Good || v.verdicts[node].State == Slow }
@@ -45,7 +45,7 @@ func (c Contest) view() view {
 			v.tests++
 		}
 	}
-	for _, r := range c.Done { // a node that failed alone is bad, whatever it did in pairs
+	for _, r := range c.Done { // a node that failed alone is bad, even if it worked in pairs
 		if state := slow.of(r); r.Alone() && state != Good && v.verdicts[r.A].State != Bad {
 			v.verdicts[r.A] = Verdict{state, r, true}
 		}
@@ -70,9 +70,9 @@ func (c Contest) view() view {
 	return v
 }
 
-// accuse names a node bad that has failed with a good node. As long as there is another node to
-// try, it must have failed with that too, since a single failure may be due to the way between two
-// nodes. A node that has worked with any good node is only slow.
+// accuse calls a node bad if it has failed with a good node. While there is another node to try, it
+// must have failed with that node too, since the path between two nodes may explain a single
+// failure. A node that has worked with any good node is no more than slow.
 func (v view) accuse(n, good int, slow thresholds) {
 	verdict := Verdict{State: Suspect, Evidence: v.pairs[n][0], Tested: true}
 	met := 0
@@ -97,7 +97,7 @@ func (v *Verdict) better(r Result) {
 	}
 }
 
-// thresholds are the least bandwidths, in GB/s, inside a node and between two.
+// thresholds are the least bandwidths, in GB/s, inside a node and between two nodes.
 type thresholds struct{ alone, pair float64 }
 
 func (c Contest) thresholds() thresholds {

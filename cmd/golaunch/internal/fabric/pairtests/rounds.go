@@ -1,9 +1,10 @@
 // Package pairtests decides which pairs of nodes test their communication, round by round, until
 // each node is proven good or named bad.
 //
-// It only computes with results. At first each node is tested alone. Nodes that pass are tested in
-// pairs. If a pair fails, each of its nodes is tested with a partner that is proven good. A round
-// takes as long as one test, because no node is in two tests of a round.
+// It makes no tests itself, but computes with their results. At first each node is tested alone.
+// Nodes that pass are tested in pairs. If a pair fails, each node of the pair is tested with a
+// partner that is proven good. A round takes as long as one test, because no node is in two tests
+// of a round.
 package pairtests
 
 import (
@@ -29,7 +30,7 @@ type Result struct {
 	Err string
 }
 
-// State is what is known of a node.
+// State is the knowledge about a node.
 type State string
 
 const (
@@ -39,7 +40,7 @@ const (
 	Slow State = "slow"
 	// Bad has failed alone or with a good node.
 	Bad State = "bad"
-	// Suspect has failed, and no good node was there to tell whose fault it was.
+	// Suspect has failed, and no good node was there to decide which node was at fault.
 	Suspect State = "suspect"
 	// Untested has passed alone, and has had no partner.
 	Untested State = "untested"
@@ -53,12 +54,12 @@ type Verdict struct {
 	Tested   bool
 }
 
-// Contest is the results of a number of nodes so far.
+// Contest has the results of a number of nodes so far.
 type Contest struct {
 	Nodes int
-	// Slow is the part of the usual bandwidth below which a node is slow; with 0 no node is. Three
-	// in four tests do not exceed the usual bandwidth. A slow node makes both nodes of its pair
-	// look slow, so a median would be wrong as soon as every fourth node is slow.
+	// Slow is the part of the usual bandwidth below which a node is slow; with 0, no node counts as
+	// slow. Three in four tests do not exceed the usual bandwidth. A slow node makes both nodes of
+	// its pair look slow, so a median would be wrong as soon as every fourth node is slow.
 	Slow float64
 	Done []Result
 }
@@ -85,7 +86,7 @@ func (c Contest) Next(round int) []Test {
 	case len(good) == 0:
 		return v.among(open, round-1)
 	case len(open) == 0 && len(good) == 3 && v.tests < 3 && c.Slow > 0:
-		return v.among(good, round-1) // the slow one of three nodes is in two pairs, so only all three pairs show which it is
+		return v.among(good, round-1) // the slow node of three is in two pairs, so all three pairs are needed to find it
 	}
 	return v.against(good, open, round)
 }
@@ -102,8 +103,8 @@ func (c Contest) alone() []Test {
 	return tests
 }
 
-// among pairs nodes as in a round-robin tournament: one stays, and the others move by one place
-// each round.
+// among pairs nodes as in a round-robin tournament: one node stays, and the others move by one
+// place each round.
 func (v view) among(nodes []int, turn int) (tests []Test) {
 	ring := slices.Clone(nodes)
 	if len(ring)%2 == 1 {

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMain makes worlds enough to meet what is rare; they are small. A file of a failed world would
+// TestMain makes enough worlds, which are small, for rare cases. A file of a failed world would
 // hide other bugs.
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -33,14 +33,14 @@ func TestMain(m *testing.M) {
 
 var worldSeed = flag.String("world-seed", "", "make just the world that rapid makes of this seed")
 
-// world is what tests would find: what is broken in each node, by its number.
+// world says what tests would find: the defects of each node, by its number.
 type world struct {
 	nodes int
-	// alone fail even alone, nics with every other node, slow are ten times slower than others;
-	// paths are pairs that fail.
+	// The nodes of alone fail even alone, the nodes of nics fail with every other node, and the
+	// nodes of slow are ten times slower than others; paths are pairs that fail.
 	alone, nics, slow map[int]bool
 	paths             map[Test]bool
-	// silent fall silent in the round.
+	// silent has the nodes that fall silent in a round.
 	silent map[int]int
 }
 
@@ -60,7 +60,7 @@ func (w world) test(t Test, round int) []Result {
 	return []Result{r}
 }
 
-// play runs all rounds and returns how many there were, and how many tests.
+// play runs all rounds and returns the numbers of rounds and of tests.
 func play(t interface{ Fatalf(string, ...any) }, w world) (c Contest, took, tests int) {
 	c = Contest{Nodes: w.nodes, Slow: 0.5}
 	for ; ; took++ {
@@ -156,8 +156,8 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// TestWorld plants faults at random. A node is never blamed for another node's failure, nor for
-// that of the path to a good node; where most are well, each fault is found, within few rounds.
+// TestWorld plants faults at random. A node is never blamed for the failure of another node or of
+// the path to a good node. If most nodes are well, each fault is found within few rounds.
 func TestWorld(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := world{nodes: rapid.OneOf(rapid.IntRange(2, 4), rapid.IntRange(2, 12), rapid.IntRange(2, 200)).Draw(t, "nodes"), alone: set(), nics: set(), slow: set(), silent: map[int]int{}}
