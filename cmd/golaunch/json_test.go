@@ -32,7 +32,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// outputs are all objects that golaunch writes, by the section of docs/json.md that has their
+// outputs has all objects that golaunch writes, by the section of docs/json.md that has their
 // fields.
 var outputs = []struct {
 	section string
@@ -62,7 +62,7 @@ var outputs = []struct {
 	{"events.jsonl", &jsonout.Event{}},
 }
 
-// elsewhere are the sections of objects that are a part of several.
+// elsewhere has the sections of objects that are a part of several others.
 var elsewhere = map[reflect.Type]string{
 	reflect.TypeFor[report.Result]():       "`golaunch run --json`",
 	reflect.TypeFor[report.Failure]():      "`golaunch run --json`",
@@ -79,8 +79,8 @@ var elsewhere = map[reflect.Type]string{
 	reflect.TypeFor[report.Workspace]():    "`golaunch status --json`",
 }
 
-// opaque are values whose fields are not their type's: those of a failure are checked in its JSON,
-// the others are texts.
+// opaque has types whose JSON does not have the type's fields: the fields of a failure are checked
+// in its JSON, and the other values are texts.
 var opaque = map[reflect.Type]bool{
 	reflect.TypeFor[time.Time]():       true,
 	reflect.TypeFor[netip.Addr]():      true,
@@ -91,8 +91,8 @@ var opaque = map[reflect.Type]bool{
 
 var snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 
-// TestContractOfTypes checks that what golaunch prints keeps the rules of docs/json.md, and that
-// this page names each field and no other.
+// TestContractOfTypes checks that the output of golaunch keeps the rules of docs/json.md, and that
+// this page names each field and no other field.
 func TestContractOfTypes(t *testing.T) {
 	c := checker{t: t, named: map[string]map[string]bool{}, walked: map[reflect.Type]string{}}
 	for _, o := range outputs {
@@ -158,7 +158,7 @@ func TestContractIsWhole(t *testing.T) {
 	}
 }
 
-// embedsHeader says that a struct can be printed.
+// embedsHeader reports whether a struct can be printed.
 func embedsHeader(s *ast.StructType) bool {
 	return slices.ContainsFunc(s.Fields.List, func(f *ast.Field) bool {
 		switch x := f.Type.(type) {
@@ -187,7 +187,7 @@ func (c checker) name(section string, names ...string) {
 	}
 }
 
-// walk checks the fields of a type, and of what they have, and notes their names.
+// walk checks the fields of a type and of the types in it, and notes their names.
 func (c checker) walk(section string, typ reflect.Type) {
 	if s := elsewhere[typ]; s != "" {
 		section = s
@@ -277,7 +277,7 @@ func (c checker) docs() {
 	}
 }
 
-// keysOf are the names of the fields of a value that is filled.
+// keysOf returns the names of the fields of a value in which every field is set.
 func keysOf[T any](t *testing.T, v T) (keys []string) {
 	t.Helper()
 	fill(reflect.ValueOf(&v).Elem())
@@ -308,7 +308,7 @@ func fill(v reflect.Value) {
 			if field.CanSet() {
 				fill(field)
 			} else if field.Kind() == reflect.Struct {
-				for _, inner := range field.Fields() { // of a struct that is embedded
+				for _, inner := range field.Fields() { // fields of an embedded struct
 					if inner.CanSet() {
 						fill(inner)
 					}
@@ -338,8 +338,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-// checkJSON checks that a text is objects, one after the other, that keep the rules of
-// docs/json.md.
+// checkJSON checks that a text is a sequence of objects that keep the rules of docs/json.md.
 func checkJSON(text []byte) error {
 	d := json.NewDecoder(strings.NewReader(string(text)))
 	for n := 0; ; n++ {
@@ -404,7 +403,7 @@ func objects(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// TestJSONOnACluster has each verb that asks a coordinator print its object, or its error.
+// TestJSONOnACluster: each verb that asks a coordinator prints its object, or its error.
 func TestJSONOnACluster(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)

@@ -25,7 +25,7 @@ func indexedJob(t *testing.T, completions int) *pods {
 	return ps
 }
 
-// TestIndexedJob has the name of pod 0 only after the others have asked for it.
+// TestIndexedJob: the name of pod 0 appears after the other pods have asked for it.
 func TestIndexedJob(t *testing.T) {
 	ps := indexedJob(t, 3)
 	job := []string{"--nodes=3", "--procs-per-node=2", "--", "sh", "-c", told + " as $TORCHELASTIC_RUN_ID"}
@@ -49,7 +49,7 @@ func TestIndexedJob(t *testing.T) {
 	}
 }
 
-// TestAPodIsAlone for longer than it may be.
+// TestAPodIsAlone: a pod is alone for longer than its limit.
 func TestAPodIsAlone(t *testing.T) {
 	ps := indexedJob(t, 2)
 	for i, cause := range []string{
@@ -62,7 +62,7 @@ func TestAPodIsAlone(t *testing.T) {
 	}
 }
 
-// TestPodsFail has one code and one message in all pods.
+// TestPodsFail: all pods fail with the same code and the same message.
 func TestPodsFail(t *testing.T) {
 	ps := indexedJob(t, 2)
 	ps.publish()
@@ -130,7 +130,7 @@ func TestPodsOfControllers(t *testing.T) {
 	}
 }
 
-// TestVolcano has the hosts of its svc plugin in a file.
+// TestVolcano has a file with the hosts of Volcano's svc plugin.
 func TestVolcano(t *testing.T) {
 	t.Parallel()
 	ps := makePods(t, "ddp", "ddp-worker-0", "ddp-worker-1")
@@ -146,7 +146,8 @@ func TestVolcano(t *testing.T) {
 	}
 }
 
-// TestPodsLackSomething says what in one line, and leaves it behind as the container's message too.
+// TestPodsLackSomething: golaunch names the missing fact in one line, which is also the container's
+// message.
 func TestPodsLackSomething(t *testing.T) {
 	t.Parallel()
 	pet := []string{"PET_NNODES=2", "PET_NODE_RANK=1", "PET_MASTER_ADDR=train-master-0.train", "PET_MASTER_PORT=29500"}
@@ -207,18 +208,19 @@ func TestPodsLackSomething(t *testing.T) {
 	}
 }
 
-// TestPodsApart have a job each.
+// TestPodsApart: separate pods have a job each.
 func TestPodsApart(t *testing.T) {
 	t.Parallel()
 	p := makePods(t, "", "sweep-3").all[0].with("JOB_COMPLETION_INDEX=3")
 	p.run("--nodes=1", "--", "sh", "-c", told).ends(0, "rank 0 of 1 local 0 on sweep-3 at 127.0.0.1")
 }
 
-// secondSucceeds runs until the second attempt.
+// secondSucceeds is a rank that runs until it is stopped; the second attempt succeeds.
 const secondSucceeds = "echo up $RANK attempt $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 1000"
 
-// TestAPodIsRestarted by the kubelet after its first process was killed, and with it all others;
-// the guardian may be quick enough to prove that. Pod 0 goes on with the others and waits for it.
+// TestAPodIsRestarted: the kubelet restarts a pod after its first process was killed, and with it
+// all other processes; the guardian may be quick enough to prove this. Pod 0 goes on with the other
+// pods and waits for the restarted one.
 func TestAPodIsRestarted(t *testing.T) {
 	ps := indexedJob(t, 2)
 	ps.publish()
@@ -233,8 +235,8 @@ func TestAPodIsRestarted(t *testing.T) {
 	ps.all[0].message(`golaunch: succeeded code=0 node=train-0 restarts=1/3 cause="job succeeded: 2 ranks exited 0 after 1 restart"`)
 }
 
-// TestThePodThatLeadsIsRestarted ends the others at once, since the new one knows nothing of their
-// job; restarted too, they begin anew.
+// TestThePodThatLeadsIsRestarted: the others end at once, since the new leader knows nothing of
+// their job. When they are restarted too, the job begins anew.
 func TestThePodThatLeadsIsRestarted(t *testing.T) {
 	ps := indexedJob(t, 2)
 	ps.publish()
@@ -257,7 +259,8 @@ func TestThePodThatLeadsIsRestarted(t *testing.T) {
 	}
 }
 
-// TestAPodIsEvicted has its ranks end in order; the others wait for the pod in its place.
+// TestAPodIsEvicted: the ranks of the evicted pod end normally, and the other pods wait for the new
+// pod in its place.
 func TestAPodIsEvicted(t *testing.T) {
 	ps := indexedJob(t, 2)
 	ps.publish()
@@ -277,8 +280,8 @@ func TestAPodIsEvicted(t *testing.T) {
 	first.ends(0, "saved 1", "up 1 attempt 1")
 }
 
-// TestPodsAreEvicted: the leading pod and others are evicted at once: another one leads the job,
-// and takes the new ones in, at no cost.
+// TestPodsAreEvicted: the leading pod and others are evicted at once. Another pod leads the job,
+// and admits the new pods, without a failed attempt.
 func TestPodsAreEvicted(t *testing.T) {
 	t.Parallel()
 	t.Run("1 of 3", func(t *testing.T) { podsAreEvicted(t, 3, 1) })
@@ -353,8 +356,8 @@ func TestAClusterInPods(t *testing.T) {
 	head.ends(0)
 }
 
-// TestTheFirstProcess of a container adopts orphans and reaps them, passes the exit code, and is
-// ended by SIGTERM.
+// TestTheFirstProcess: as the first process of a container, golaunch adopts orphans and reaps them,
+// passes the exit code, and ends on SIGTERM.
 func TestTheFirstProcess(t *testing.T) {
 	t.Parallel()
 	p := makePods(t, "", "alone").all[0]
@@ -376,8 +379,8 @@ for pid in $(cat $TMPDIR/orphans); do while [ -e /proc/$pid ]; do sleep 0.05; do
 	p.run("--termination-log=/none/such", "--", "true").ends(0, "warning: cannot write the termination message: open /none/such: ")
 }
 
-// TestManifests runs what tools/manifests says that the pods of the examples get, but for the GPUs
-// and the program.
+// TestManifests runs pods with the settings that tools/manifests derives from the examples, except
+// the GPUs and the program.
 func TestManifests(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/pods.json")
@@ -417,9 +420,9 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// TestThePodThatLeadsIsReplaced: the leading pod is replaced by one with another address: the
-// others go on without it, under another leader, and it joins them. A pod that then replaces
-// another one finds the leader through it.
+// TestThePodThatLeadsIsReplaced: a pod with another address replaces the leading pod. The other
+// pods go on under another leader, and the new pod joins them. A pod that then replaces another one
+// finds the leader through it.
 func TestThePodThatLeadsIsReplaced(t *testing.T) {
 	t.Parallel()
 	ps := makePods(t, "train", "train-0", "train-1", "train-2", "train-0")

@@ -30,7 +30,7 @@ func TestUnderFlux(t *testing.T) {
 	run("1", os.Getenv("PATH")).ends(2, "Flux does not say where node 0 is (flux hostlist --nth=0 local: ", "give --rendezvous HOST:PORT")
 }
 
-// TestUnderPBS runs golaunch in a job's script, which begins on the first of its nodes.
+// TestUnderPBS runs golaunch in a job's script, which begins on the first node of the job.
 func TestUnderPBS(t *testing.T) {
 	t.Parallel()
 	h := sshtest.Start(t, 2)

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestTheNextGolaunchEndsWhatIsLeft by one that was killed while its guardian could not act: before
-// its own ranks start, with a cgroup and without.
+// TestTheNextGolaunchEndsWhatIsLeft: a golaunch was killed while its guardian could not act. The
+// next golaunch ends the processes that are left before its own ranks start, with a cgroup and
+// without.
 func TestTheNextGolaunchEndsWhatIsLeft(t *testing.T) {
 	for what, end := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
 		for where, with := range map[string][]string{
@@ -22,7 +23,7 @@ func TestTheNextGolaunchEndsWhatIsLeft(t *testing.T) {
 				p := run("--procs-per-node", "1", "--env", marker, "--", "sh", "-c", "(setsid sleep 1000; true) & echo up; wait")
 				p.line("up")
 				guardian := child(t, p.cmd.Process.Pid, "rankguard")
-				p.signal(syscall.SIGSTOP) // so that it cannot start another
+				p.signal(syscall.SIGSTOP) // now it cannot start another guardian
 				kill(t, guardian, end)
 				if end == syscall.SIGSTOP {
 					t.Cleanup(func() { kill(t, guardian, syscall.SIGCONT) })
@@ -32,7 +33,7 @@ func TestTheNextGolaunchEndsWhatIsLeft(t *testing.T) {
 					t.Fatal(err)
 				}
 				p.signal(syscall.SIGKILL)
-				if !fd.ended(patience) { // processes that it left hold its output open
+				if !fd.ended(patience) { // the processes left by p hold its output open
 					t.Fatal("golaunch outlives SIGKILL")
 				}
 				run("--", "sh", "-c", "echo mine").ends(0, "mine")

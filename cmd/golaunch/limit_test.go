@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestLittleAddressSpace has golaunch say in one line what Go's runtime would say in a trace, or a
-// thread that does not start.
+// TestLittleAddressSpace: golaunch reports in one line a problem that Go's runtime would report
+// with a trace or with a thread that does not start.
 func TestLittleAddressSpace(t *testing.T) {
 	t.Parallel()
 	for _, kib := range []string{"800000", "1000000", "1500000"} {

@@ -43,8 +43,8 @@ func main() {
 	os.Exit(Main(&cli.Console{Stdout: os.Stdout, Stderr: os.Stderr}, args))
 }
 
-// keepDescriptors sets close-on-exec on every inherited descriptor but the standard streams: a rank
-// must not hold a script's lock or pipe.
+// keepDescriptors sets close-on-exec on every inherited descriptor except the standard streams: a
+// rank must not hold a script's lock or pipe.
 func keepDescriptors() {
 	files, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -98,8 +98,8 @@ var verbs = []struct {
 	{internalverbs.Workspace, newWorkspace},
 }
 
-// rootFor returns golaunch with only the verbs that args may name. Making all verbs and their flags
-// would take as long as the rest of a small job's command line.
+// rootFor returns golaunch with the verbs that args may name, and no others. To make all verbs and
+// their flags would take as long as everything else for a small job's command line.
 func rootFor(s *cli.Console, args []string) *cobra.Command {
 	if len(args) == 0 {
 		return newRoot(s)

@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
-// asNobody is golaunch as a user without rights, in a directory that is that user's.
+// asNobody returns golaunch as a user without rights, in a directory of that user.
 func asNobody(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	dir := t.TempDir()
@@ -33,8 +33,8 @@ func asNobody(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestWhatOthersSee of a coordinator with a rank, under the umask that hides nothing: no file, no
-// memory, no environment, no token, and one port at one address.
+// TestWhatOthersSee: of a coordinator with a rank, other users see one port at one address, but no
+// file, memory, environment or token, even under a umask that hides nothing.
 func TestWhatOthersSee(t *testing.T) {
 	t.Parallel()
 	port := nettest.Port(t)
@@ -81,7 +81,7 @@ func TestWhatOthersSee(t *testing.T) {
 	}
 }
 
-// TestNoMoreProcesses has a limit that does not let all ranks start: none does.
+// TestNoMoreProcesses has a limit that does not let all ranks start: then no rank starts.
 func TestNoMoreProcesses(t *testing.T) {
 	t.Parallel()
 	marker := mark(t)
@@ -96,7 +96,7 @@ func TestNoMoreProcesses(t *testing.T) {
 	gone(t, marker)
 }
 
-// TestArgumentsAreBytes that no shell reads.
+// TestArgumentsAreBytes: arguments are bytes that no shell reads.
 func TestArgumentsAreBytes(t *testing.T) {
 	t.Parallel()
 	args := []string{"; rm -rf x", "$(id)", "`id`", "two\nlines", `"quo'tes`, "", "*", "\xff\xfe", "--nodes", "-rf"}

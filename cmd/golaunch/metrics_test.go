@@ -32,8 +32,8 @@ until [ -e "$1/stop" ]; do
 	sleep 0.1
 done`
 
-// TestMetricsOfARealJob go through a file that a node-exporter reads: never a partial file,
-// counters that grow, and no file that looks current when it is no longer written.
+// TestMetricsOfARealJob: a node-exporter reads the metrics from a file. The file is never partial,
+// its counters grow, and it does not look current when it is no longer written.
 func TestMetricsOfARealJob(t *testing.T) {
 	t.Parallel()
 	dir, id := t.TempDir(), fmt.Sprintf("metrics-%d", os.Getpid())
@@ -79,7 +79,7 @@ func TestMetricsOfARealJob(t *testing.T) {
 	}
 }
 
-// TestMetricsOfALaunchThatIsKilled: a job that ends is no error, and one whose coordinator is
+// TestMetricsOfALaunchThatIsKilled: a job that ends is no error, and a job whose coordinator is
 // killed is reported once.
 func TestMetricsOfALaunchThatIsKilled(t *testing.T) {
 	t.Parallel()
@@ -122,7 +122,7 @@ func TestMetricsOfALaunchThatIsKilled(t *testing.T) {
 	}
 }
 
-// renames returns what waits until a file has been put in its place in a directory.
+// renames returns a function that waits until a file has been moved into its place in a directory.
 func renames(t *testing.T, dir string) func(*testing.T) {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -157,7 +157,7 @@ func readMetrics(t *testing.T, file string) string {
 	return string(text)
 }
 
-// metric is the value of the series that begins so; -1 when there is none.
+// metric returns the value of the series that begins with a text; -1 when there is none.
 func metric(text, begins string) float64 {
 	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(begins) + `.* (\S+)$`).FindStringSubmatch(text)
 	if m == nil {
@@ -173,7 +173,7 @@ func metric(text, begins string) float64 {
 	return value
 }
 
-// exported is what a real node-exporter shows of a directory.
+// exported returns the output of a real node-exporter for a directory.
 func exported(t *testing.T, dir string) string {
 	t.Helper()
 	path, err := exec.LookPath("prometheus-node-exporter")
@@ -195,7 +195,7 @@ func exported(t *testing.T, dir string) string {
 	return string(text)
 }
 
-// TestMetricsCannotBeWritten: one line says why, and where a file is at fault it is named.
+// TestMetricsCannotBeWritten: one line says why, and names the file if a file is at fault.
 func TestMetricsCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "a.prom"), 0o700); err != nil {

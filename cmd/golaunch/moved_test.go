@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTheCoordinatorMoves to another machine, with its name and its log: agents find it by the
-// name, and no rank notices.
+// TestTheCoordinatorMoves: the coordinator moves to another machine, with its name and its log.
+// Agents find it by the name, and no rank notices.
 func TestTheCoordinatorMoves(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)

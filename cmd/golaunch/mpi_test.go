@@ -10,7 +10,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// TestUnderMPIRun has a real mpirun start golaunch, once on each of two nodes.
+// TestUnderMPIRun: a real mpirun starts golaunch, once on each of two nodes.
 func TestUnderMPIRun(t *testing.T) {
 	t.Parallel()
 	mpirun, err := exec.LookPath("mpirun")

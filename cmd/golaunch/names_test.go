@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestMachinesOfOneName join a job, and a cluster: their addresses tell them apart. Names that
-// users have given are theirs to mend.
+// TestMachinesOfOneName: machines with the same name join a job and a cluster, because their
+// addresses distinguish them. If users have given the same name twice, they must change it.
 func TestMachinesOfOneName(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)

@@ -20,7 +20,7 @@ import (
 // patience bounds every wait for a process in these tests.
 const patience = 5 * time.Minute
 
-// process is a golaunch that runs on a node, or here.
+// process is a golaunch that runs on a node, or on this machine.
 type process struct {
 	t    *testing.T
 	cmd  *exec.Cmd
@@ -28,7 +28,7 @@ type process struct {
 	done chan error
 }
 
-// output keeps what a process printed and wakes those that wait for a line.
+// output keeps the output of a process and wakes the goroutines that wait for a line.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -49,7 +49,7 @@ func (o *output) read() (string, <-chan struct{}) {
 	return o.text.String(), o.more
 }
 
-// start runs a command; its end is awaited by wait, or by the end of the test, which kills it.
+// start runs a command. wait awaits its end; otherwise the end of the test kills it.
 func start(t *testing.T, cmd *exec.Cmd, env ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: cmd, done: make(chan error, 1)}
@@ -67,7 +67,7 @@ func start(t *testing.T, cmd *exec.Cmd, env ...string) *process {
 			text, _ := p.out.read()
 			t.Logf("%v\n%s", cmd.Args, text)
 		}
-		p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		p.cmd.Process.Signal(syscall.SIGTERM) // the process may have ended
 		select {
 		case <-p.done:
 		case <-time.After(patience):
@@ -146,7 +146,7 @@ func join(t *testing.T, n nettest.Node, name, token string, args ...string) *exe
 	}, args...)...)
 }
 
-// both has a job run on the first two nodes.
+// both runs a job on the first two nodes.
 func both(t *testing.T, nodes []nettest.Node, token string, job ...string) (a, b *process) {
 	t.Helper()
 	return start(t, join(t, nodes[0], "a", token, job...)), start(t, join(t, nodes[1], "b", token, job...))
@@ -239,8 +239,8 @@ func TestANodeIsKilledAndReplaced(t *testing.T) {
 	}
 }
 
-// TestNothingSurvives ends golaunch in every way there is. Each rank has a child in its session,
-// one in a separate session, and one that was orphaned on purpose; all ignore SIGTERM.
+// TestNothingSurvives ends golaunch in every possible way. Each rank has a child in its session, a
+// child in a separate session, and a child that was orphaned on purpose; all ignore SIGTERM.
 func TestNothingSurvives(t *testing.T) {
 	t.Parallel()
 	tree := `trap '' TERM; (trap '' TERM; sleep 1000) & setsid sh -c 'trap "" TERM; sleep 1000' & (setsid sh -c 'trap "" TERM; sleep 1000' &); echo up $RANK; wait; sleep 1000`
@@ -283,7 +283,7 @@ func TestStoppedAlone(t *testing.T) {
 	p := start(t, exec.Command(golaunch(t), "--lease", "1s", "--procs-per-node", "1", "--", "sh", "-c", "echo pid $$; sleep 3"))
 	p.line("pid [0-9]+")
 	text, _ := p.out.read()
-	_, after, _ := strings.Cut(text, "pid ") // what golaunch waits for may stand before it
+	_, after, _ := strings.Cut(text, "pid ") // a line about the wait may stand before it
 	var pid int
 	if _, err := fmt.Sscan(after, &pid); err != nil {
 		t.Fatal(err)
@@ -321,7 +321,7 @@ func gone(t *testing.T, marker string) {
 	}
 }
 
-// marked lists the processes with a variable in their environment, but for golaunch's own.
+// marked lists the processes with a variable in their environment, except golaunch's own processes.
 func marked(t *testing.T, variable string) []int {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/environ")

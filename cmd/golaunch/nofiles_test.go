@@ -45,7 +45,7 @@ func TestNoPlaceForFiles(t *testing.T) {
 		ends(125, "no space left on device", "choose another with --log-dir")
 }
 
-// TestNoPlaceForAnotherAttempt has the first attempt use up all inodes of the log directory.
+// TestNoPlaceForAnotherAttempt: the first attempt uses up all inodes of the log directory.
 func TestNoPlaceForAnotherAttempt(t *testing.T) {
 	t.Parallel()
 	dir := mounted(t, "nr_inodes=64")

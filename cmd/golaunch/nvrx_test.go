@@ -8,16 +8,17 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// nvrxPython is a Python with what NVIDIA's resiliency extension imports, and the directory of its
-// newest version.
+// nvrxPython returns a Python with the imports of NVIDIA's resiliency extension, and the directory
+// of the extension's newest version.
 func nvrxPython(t *testing.T) (python, version string) {
 	t.Helper()
 	python = suite.Optional(t, "GOLAUNCH_TEST_NVRX", "Python with nvidia-resiliency-ext")
 	return python, filepath.Join(filepath.Dir(filepath.Dir(python)), "versions", "0.7.0")
 }
 
-// TestRankMonitor has a rank hang in a section, with a limit that it has learned. The next attempt
-// knows that limit, and ends the job by asking for that. Both are forked: torch is imported once.
+// TestRankMonitor makes a rank hang in a section whose limit it has learned. The next attempt knows
+// that limit, and asks for the end of the job. The ranks of both attempts are forked: torch is
+// imported once.
 func TestRankMonitor(t *testing.T) {
 	t.Parallel()
 	python, version := nvrxPython(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// several is a cluster that three machines coordinate, each with its own home, and a fourth one
-// where all else is.
+// several is a cluster that three machines coordinate, each with its own home. A fourth machine has
+// everything else.
 type several struct {
 	*heads
 	homes []string
@@ -23,7 +23,7 @@ type several struct {
 	bin   string
 }
 
-// peersList is what is given to each coordinator.
+// peersList is the list that is given to each coordinator.
 const peersList = "10.77.0.2,10.77.0.3,10.77.0.4"
 
 const severalAt = "10.77.0.2:29400,10.77.0.3:29400,10.77.0.4:29400"
@@ -58,7 +58,7 @@ func (s *several) lead(i int, args ...string) {
 	s.leads[i] = start(s.t, cmd, "HOME="+s.homes[i], "GOLAUNCH_COORDINATOR=")
 }
 
-// start runs golaunch where no coordinator is.
+// start runs golaunch on the machine without a coordinator.
 func (s *several) start(args ...string) *process {
 	s.t.Helper()
 	cmd := s.nodes[3].Command(append([]string{s.bin}, args...)...)
@@ -78,14 +78,14 @@ func (s *several) state(i int, state string) {
 	s.shows(regexp.MustCompile(fmt.Sprintf(`(?m)^%v:29400 +%s$`, s.nodes[i].Addr, state)).MatchString)
 }
 
-// ready waits until so many agents are with the coordinator.
+// ready waits until a number of agents have joined the coordinator.
 func (s *several) ready(agents int) {
 	s.t.Helper()
 	all := regexp.MustCompile(`"state": *"ready"`)
 	s.shows(func(out string) bool { return len(all.FindAllString(out, -1)) == agents }, "--json")
 }
 
-// shows waits until golaunch status does.
+// shows waits until golaunch status shows a text.
 func (s *several) shows(what func(string) bool, args ...string) {
 	s.t.Helper()
 	for limit := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
@@ -99,8 +99,7 @@ func (s *several) shows(what func(string) bool, args ...string) {
 	}
 }
 
-// onPeers runs a documented command on a cluster with three coordinators, and returns what was
-// printed.
+// onPeers runs a documented command on a cluster with three coordinators, and returns its output.
 func onPeers(t *testing.T, line string) string {
 	s := newSeveral(t, golaunch(t))
 	s.dir = workplace(t)
@@ -127,8 +126,8 @@ const peersLease = "20s"
 // of 5 agents each, or 20 for [suite.All]. Ranks do not notice, and clients keep watching.
 func TestAnyCoordinatorMayBeLost(t *testing.T) {
 	t.Parallel()
-	// Of so many processes at a time each is to be as quick as a user's: the race detector has seen
-	// all of this in other tests.
+	// With so many processes, each should be as quick as a user's process. So the race detector is
+	// off; it has seen all of this code in other tests.
 	s := newSeveral(t, unraced(t), "--lease", peersLease)
 	end := gate(t, filepath.Join(s.dir, "end"))
 	many := 4
@@ -194,7 +193,7 @@ func TestAnyCoordinatorMayBeLost(t *testing.T) {
 	gone(t, mark(t))
 }
 
-// TestBadPeers say what is wrong with the list, and what is already there is not forgotten.
+// TestBadPeers: the error names the mistake in the list, and existing state is not lost.
 func TestBadPeers(t *testing.T) {
 	t.Parallel()
 	s := newSeveral(t, golaunch(t))

@@ -20,7 +20,7 @@ func (fd pidfd) ended(limit time.Duration) bool {
 	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	for deadline := time.Now().Add(limit); ; {
 		n, err := unix.Poll(poll, int(max(0, time.Until(deadline)).Milliseconds()))
-		if err != unix.EINTR { // the end of any child is a signal
+		if err != unix.EINTR { // the end of any child sends a signal
 			return err == nil && n == 1
 		}
 	}

@@ -43,7 +43,7 @@ func newPlan(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// run shows what a job would do. It starts nothing.
+// run shows the plan of a job. It starts nothing.
 func (o *planOptions) run(io *cli.Console, f *pflag.FlagSet, command []string) error {
 	if err := o.Complete(f, command); err != nil {
 		return err
@@ -158,18 +158,18 @@ func printPlan(w io.Writer, p placement.Plan, asJSON bool) error {
 	return t.Flush()
 }
 
-// environment is what golaunch sets and removes, for plan --explain and env. Variables that a rank
-// merely inherits are omitted: they are the user's own and may hold secrets.
+// environment has the variables that golaunch sets and removes, for plan --explain and env. It
+// omits variables that a rank simply inherits: they are the user's own and may hold secrets.
 type environment struct {
 	Set     []rankenv.Var `json:"set"`
 	Dropped []dropped     `json:"dropped"`
 }
 
-// explained is what plan --explain shows.
+// explained is the JSON of plan --explain.
 type explained struct {
 	jsonout.Header
 	environment
-	// Workspace is the directory that would travel to the ranks; nil if none would.
+	// Workspace is the directory that golaunch would copy to the ranks; nil if there is none.
 	Workspace *report.Workspace `json:"workspace,omitempty"`
 }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
-// pods are nodes that see what containers of pods see: a network, a host name, /etc, /dev and
-// processes of their own, and no variable but the kubelet's and their own. A pod can resolve a name
-// once the name is in its /etc/hosts, which replaces a name server.
+// pods are nodes with the same view as containers of pods: a network, a host name, /etc, /dev and
+// processes of their own, and no variables except the kubelet's and their own. A pod can resolve a
+// name once the name is in its /etc/hosts, which replaces a name server.
 type pods struct {
 	t     *testing.T
 	all   []*pod
@@ -57,7 +57,7 @@ func makePods(t *testing.T, subdomain string, hosts ...string) *pods {
 	return ps
 }
 
-// publish has every pod know the names of all.
+// publish tells every pod the names of all pods.
 func (ps *pods) publish() {
 	ps.t.Helper()
 	for _, p := range ps.all {
@@ -82,7 +82,7 @@ func (p *pod) read(name string) string {
 	return string(text)
 }
 
-// with gives the pod variables, and takes away those without a value.
+// with gives variables to the pod, and removes variables without a value.
 func (p *pod) with(vars ...string) *pod {
 	for _, v := range vars {
 		name, _, set := strings.Cut(v, "=")

@@ -13,12 +13,12 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/diagnosis"
 )
 
-// driver is the directory with the fake driver of internal/host/gpu, whose GPU 0 has all that can
-// be wrong, and GPU 2 nothing.
+// driver is the directory with the fake driver of internal/host/gpu. Its GPU 0 has every possible
+// fault, and its GPU 2 has no fault.
 var driver = sync.OnceValues(func() (dir string, err error) {
 	header, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}/pkg/nvml", "github.com/NVIDIA/go-nvml").Output()
 	if err == nil {
-		dir, err = os.MkdirTemp("", "driver") // it goes with the TMPDIR of all these tests
+		dir, err = os.MkdirTemp("", "driver") // it is removed with the TMPDIR of all these tests
 	}
 	if err != nil {
 		return "", err
@@ -31,7 +31,8 @@ var driver = sync.OnceValues(func() (dir string, err error) {
 	return dir, err
 })
 
-// fakeDriver returns what a process needs to find just some of the fake driver's GPUs.
+// fakeDriver returns the environment in which a process finds a selection of the fake driver's
+// GPUs.
 func fakeDriver(t *testing.T) (with func(indexes string) []string) {
 	t.Helper()
 	dir, err := driver()
@@ -44,7 +45,7 @@ func fakeDriver(t *testing.T) (with func(indexes string) []string) {
 }
 
 const (
-	ill     = "0,2" // a process has the first of them, so that ranks run on the other
+	ill     = "0,2" // a process has the first GPU, so ranks run on the other
 	healthy = "2"
 )
 
@@ -128,7 +129,7 @@ func TestPreflightAlone(t *testing.T) {
 	}
 }
 
-// A node with an error gets no rank, and the spare does.
+// A node with an error gets no rank, and the spare gets ranks instead.
 func TestPreflightExcludesANode(t *testing.T) {
 	t.Parallel()
 	with := fakeDriver(t)
@@ -162,7 +163,7 @@ func TestPreflightFailsAJob(t *testing.T) {
 	}
 }
 
-// Different environments on two nodes are one warning, of the leader.
+// If two nodes have different environments, the leader prints one warning.
 func TestSkewOfTwoNodes(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -178,7 +179,8 @@ func TestSkewOfTwoNodes(t *testing.T) {
 	}
 }
 
-// A node with an error is in its cluster without getting ranks, or is not in it; all can see why.
+// A node with an error joins its cluster but gets no ranks, or does not join. All users can see
+// why.
 func TestPreflightOfAnAgent(t *testing.T) {
 	t.Parallel()
 	with := fakeDriver(t)

@@ -21,8 +21,8 @@ with open(os.environ["IMPORTS"], "a") as f:
     f.write("%d\n" % pid)
 `
 
-// withModule writes a module, slow, and returns the environment in which ranks find it, and where
-// it notes who imports it.
+// withModule writes the module slow. It returns the environment in which ranks find the module, and
+// the file in which the module notes the processes that import it.
 func withModule(t *testing.T) (env []string, imports string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,7 +44,8 @@ func importsOf(t *testing.T, file string) int {
 	return strings.Count(string(text), "\n")
 }
 
-// An agent keeps the fork server of a job for the next one, and nothing of it outlives the agent.
+// An agent keeps the fork server of a job for the next job, and nothing of the server outlives the
+// agent.
 func TestAForkServerIsKeptBetweenJobs(t *testing.T) {
 	t.Parallel()
 	t.Run("by the agent", func(t *testing.T) {
@@ -88,7 +89,7 @@ func keepsForkServer(t *testing.T, end syscall.Signal, args ...string) {
 	gone(t, marker)
 }
 
-// Modules that prevent a fork are imported for one job, and not again for later ones until they
+// Modules that prevent a fork are imported for one job, and not for later jobs until the modules
 // change.
 func TestARefusalToForkIsKeptBetweenJobs(t *testing.T) {
 	t.Parallel()
@@ -180,14 +181,15 @@ func TestForksOfManyAttempts(t *testing.T) {
 			last = open
 		}
 	}
-	if code != 0 || n != attempts+1 || last > first+attempts/10 || // some are open only for a moment, such as files of /proc
+	if code != 0 || n != attempts+1 || last > first+attempts/10 || // some descriptors are open only for a moment, such as files of /proc
 		importsOf(t, imports) != 1 {
 		t.Errorf("exit code %d after %d attempts, %d files open at first, %d in the end, %d imports", code, n, first, last, importsOf(t, imports))
 	}
 	gone(t, marker)
 }
 
-// The ranks of the next attempt are forked while those of this one run, and leave nothing behind.
+// The ranks of the next attempt are forked while the ranks of this attempt run, and leave nothing
+// behind.
 func TestForksAhead(t *testing.T) {
 	env, _ := withModule(t)
 	marker := mark(t)
@@ -200,7 +202,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 		p = start(t, exec.Command(golaunch(t), args...), env...)
 		p.line("attempt 0 rank 0 is")
 		p.line("attempt 0 rank 1 is")
-		for limit := time.Now().Add(patience); len(ahead) < 3; runtime.Gosched() { // they and their server
+		for limit := time.Now().Add(patience); len(ahead) < 3; runtime.Gosched() { // the forks and their server
 			if time.Now().After(limit) {
 				t.Fatalf("no ranks are forked ahead: there are %v", ahead)
 			}
@@ -235,7 +237,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 	})
 }
 
-// Nothing outlives golaunch, however it dies.
+// Nothing outlives golaunch, no matter how it dies.
 func TestForksDieWithGolaunch(t *testing.T) {
 	t.Parallel()
 	env, _ := withModule(t)

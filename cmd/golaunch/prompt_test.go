@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestAPrompt of a rank that is alone is there before it is answered.
+// TestAPrompt: the prompt of a single rank appears before it is answered.
 func TestAPrompt(t *testing.T) {
 	cmd := exec.Command(golaunch(t), "--coordinator", "none", "--procs-per-node", "1", "--", "sh", "-c",
 		`printf '\r50%%'; printf '\r100%%\n'; printf 'name? '; read name; echo hello $name`)

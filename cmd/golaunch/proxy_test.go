@@ -11,14 +11,14 @@ import (
 
 // proxy forwards connections to a coordinator on the same node.
 type proxy struct {
-	// came has something for each connection.
+	// came gets a value for each connection.
 	came chan struct{}
 
 	mu    sync.Mutex
 	conns []*net.TCPConn
 }
 
-// startProxy takes connections on a node, and makes one to a coordinator for each.
+// startProxy takes connections on a node, and makes a connection to a coordinator for each of them.
 func startProxy(t *testing.T, n nettest.Node, at, to string) *proxy {
 	t.Helper()
 	p := &proxy{came: make(chan struct{}, 1000)}
@@ -52,7 +52,7 @@ func startProxy(t *testing.T, n nettest.Node, at, to string) *proxy {
 	return p
 }
 
-// join forwards both directions, and orderly ends.
+// join forwards data and orderly ends in both directions.
 func (p *proxy) join(near, far *net.TCPConn) {
 	p.mu.Lock()
 	p.conns = append(p.conns, near, far)
@@ -77,9 +77,9 @@ func (p *proxy) end(how func(*net.TCPConn) error) {
 	p.conns = nil
 }
 
-// TestAProxyEndsConnections ends connections again and again, with a reset or in order. That proves
-// no death: ranks and agents go on, and after a reset the client too. The coordinator still learns
-// when an agent has died.
+// TestAProxyEndsConnections ends connections again and again, with a reset or in order. Such an end
+// proves no death: ranks and agents go on, and after a reset the client goes on too. The
+// coordinator still learns when an agent has died.
 func TestAProxyEndsConnections(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

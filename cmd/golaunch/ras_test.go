@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// standIn is a rank whose NCCL has a RAS service, such as src/ras/client_support.cc of NCCL 2.28.9,
-// that knows of another rank which is behind.
+// standIn is a rank whose NCCL has a RAS service, as in src/ras/client_support.cc of NCCL 2.28.9.
+// The service knows of another rank that is behind.
 const standIn = `
 import json, os, socketserver
 def rank(n, pid, count):

@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// rayScript starts a cluster as scripts for Ray do: the head, then the other nodes, each in a step of
-// its own that stays, and then the program on the first node.
+// rayScript starts a cluster as scripts for Ray do: the head, then the other nodes, each in a step
+// of its own that does not end, and then the program on the first node.
 const rayScript = `nodes=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
 ip=$(srun --nodes=1 --ntasks=1 -w ${nodes[0]} sh -c 'getent hosts $SLURMD_NODENAME' | cut -d' ' -f1)
 here() { srun --overlap --nodes=1 --ntasks=1 -w "$1" sh -c 'export TMPDIR=$PWD/$SLURMD_NODENAME && mkdir -p $TMPDIR && exec "$@"' - "${@:2}"; }
@@ -43,7 +43,7 @@ def where():
 print("the worker is", ray.get(where.remote()))
 `
 
-// pythonOfRay has cloudpickle.
+// pythonOfRay returns a Python that has cloudpickle.
 func pythonOfRay(t *testing.T) string {
 	t.Helper()
 	for _, python := range []string{os.Getenv("GOLAUNCH_TEST_PYTHON"), "/usr/bin/python3", "python3"} {
@@ -55,7 +55,8 @@ func pythonOfRay(t *testing.T) string {
 	return ""
 }
 
-// TestRayUnderSlurm checks that a script for Ray, with a step of each node that stays, runs as it is.
+// TestRayUnderSlurm checks that a script for Ray, with a step on each node that does not end, runs
+// unchanged.
 func TestRayUnderSlurm(t *testing.T) {
 	python := pythonOfRay(t)
 	tree, err := filepath.Abs("../../python")

@@ -11,10 +11,12 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
-// far is a second address of the coordinator's node, the lowest of all, so that rank 0 is there.
+// far is a second address of the coordinator's node. It is the lowest of all addresses, so rank 0
+// runs on that node.
 const far = "10.76.0.2"
 
-// farMaster gives the first node that address; only the named other nodes have a route to it.
+// farMaster gives the first node this address; of the other nodes, only the named ones have a route
+// to it.
 func farMaster(t *testing.T, nodes []nettest.Node, routed ...nettest.Node) {
 	t.Helper()
 	ip(t, nodes[0], "addr", "add", far+"/32", "dev", "eth0")
@@ -41,8 +43,8 @@ func gang(t *testing.T, nodes []nettest.Node, token string, args ...string) []*p
 	return all
 }
 
-// TestANodeWithoutAWayToTheMaster reaches the coordinator, but not MASTER_ADDR. Every node says
-// which it is, and no rank starts.
+// TestANodeWithoutAWayToTheMaster: a node reaches the coordinator, but not MASTER_ADDR. Every node
+// names this node, and no rank starts.
 func TestANodeWithoutAWayToTheMaster(t *testing.T) {
 	t.Parallel()
 	for _, store := range []string{"golaunch", "rank0"} {
@@ -61,8 +63,8 @@ func TestANodeWithoutAWayToTheMaster(t *testing.T) {
 	}
 }
 
-// TestANodeLosesItsWayToTheMaster while the ranks run: when they start again, a spare is the
-// master.
+// TestANodeLosesItsWayToTheMaster: a node loses its route to the master while the ranks run. When
+// they start again, a spare is the master.
 func TestANodeLosesItsWayToTheMaster(t *testing.T) {
 	t.Parallel()
 	const fails = `echo up $RANK; test $TORCHELASTIC_RESTART_COUNT = 0 || exit 0; test $RANK = 1 && while [ ! -e "$0" ]; do sleep 0.01; done && exit 1

@@ -13,9 +13,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// documented has each command in README.md and docs/*.md, with how it runs here and what it prints.
-// What one machine without GPUs does not have is put in its place: declared GPUs (--simulate), or
-// network namespaces for nodes.
+// documented has each command in README.md and docs/*.md, with the way it runs here and its output.
+// Where one machine without GPUs is not enough, there are substitutes: declared GPUs (--simulate),
+// or network namespaces for nodes.
 var documented = map[string]struct {
 	run  func(t *testing.T, line string) string
 	want string
@@ -103,8 +103,8 @@ var documented = map[string]struct {
 	"golaunch plan --explain --workspace . --gpus-per-node 8 -- python3 train.py": {asItIs, "workspace "},
 }
 
-// documentedOn has those that run one after the other on something that takes long to start, and what
-// they print.
+// documentedOn has the commands that run one after the other on a cluster that takes long to start,
+// and their output.
 var documentedOn = map[string]struct {
 	start    func(t *testing.T) func(t *testing.T, line string) string
 	commands map[string]string
@@ -205,15 +205,15 @@ func isCommand(line string) bool {
 	return false
 }
 
-// trainer is a train.py that needs only Python. It shows what else a launcher may give to a rank:
-// accelerate's variables, and arguments.
+// trainer is a train.py that needs only Python. It also shows accelerate's variables and the
+// arguments of the rank.
 const trainer = `import os, sys
 settings = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("ACCELERATE_"))
 print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], *settings, *sys.argv[1:])
 `
 
-// workplace is a directory with the programs that the documents name, Python under both of its
-// names.
+// workplace returns a directory with the programs that the documents name, and with Python under
+// both of its names.
 func workplace(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -242,17 +242,18 @@ func inTree(t *testing.T, line string) string {
 	if err := os.CopyFS(dir, sourceFiles{os.DirFS("../..")}); err != nil {
 		t.Fatal(err)
 	}
-	// With -trimpath what was compiled in other copies need not be compiled again.
+	// With -trimpath, packages that were compiled in other copies need not be compiled again.
 	return shell(t, dir, line, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -trimpath"))
 }
 
-// ofScale measures a large cluster.
+// ofScale runs a command that measures a large cluster.
 func ofScale(t *testing.T, line string) string {
 	suite.LeftToAll(t, "it builds and runs a benchmark")
 	return inTree(t, line)
 }
 
-// theJobAlone prints nothing else: no word of Go, and none of a C compiler.
+// theJobAlone checks that there is no output except the job's, such as words of Go or of a C
+// compiler.
 func theJobAlone(t *testing.T, line string) string {
 	suite.LeftToAll(t, "it compiles everything without cgo")
 	out := inTree(t, line)
@@ -264,8 +265,8 @@ func theJobAlone(t *testing.T, line string) string {
 	return out
 }
 
-// sourceFiles hides what is no part of a fresh copy of the module: hidden folders and what was
-// built.
+// sourceFiles hides files that are not in a fresh copy of the module: hidden folders and build
+// output.
 type sourceFiles struct{ fs.FS }
 
 func (s sourceFiles) ReadDir(name string) ([]fs.DirEntry, error) {
@@ -304,7 +305,7 @@ func coordinates(t *testing.T, line string) string {
 	return ended(t, p)
 }
 
-// asksForNodes is coordinates, with a capacity file whose kind has a minimum.
+// asksForNodes does what coordinates does, with a capacity file whose kind has a minimum.
 func asksForNodes(t *testing.T, line string) string {
 	h := newCluster(t)
 	h.capacity("kinds: {toy: {min: 1, max: 1, exec: [sh, -c, 'echo {}']}}\n")
@@ -326,7 +327,7 @@ func comesUp(t *testing.T, line string) string {
 	return out
 }
 
-// joinsInRange is joins, of a coordinator on the first port of a range.
+// joinsInRange does what joins does, with a coordinator on the first port of a range.
 func joinsInRange(t *testing.T, line string) string {
 	h := newCluster(t)
 	c := h.start(0, "coordinator", "--listen", "10.77.0.2", "--port-range", "30000:30100")
@@ -357,7 +358,7 @@ func (h *heads) agentOf(line string) string {
 // twiceUp is a rank that fails in attempt 0.
 const twiceUp = "echo attempt $TORCHELASTIC_RESTART_COUNT; echo up $RANK; exit $((1-TORCHELASTIC_RESTART_COUNT))"
 
-// sleeping is a rank that is in a Python program.
+// sleeping is a rank that runs a Python program.
 var sleeping = "exec " + python + ` -c 'import os, time; print("up", os.environ["RANK"], flush=True); time.sleep(1000)'`
 
 // onCluster runs a command on the coordinator's node of a cluster of two nodes with eight declared
@@ -411,7 +412,7 @@ func shell(t *testing.T, dir, line string, env ...string) string {
 // path finds programs in dir first.
 func path(dir string) string { return "PATH=" + dir + string(os.PathListSeparator) + os.Getenv("PATH") }
 
-// ended checks that all succeed, and returns what they printed.
+// ended checks that all processes succeed, and returns their output.
 func ended(t *testing.T, all ...*process) string {
 	t.Helper()
 	var text strings.Builder

@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// reserver is a Go program that holds GPUs, runs two jobs on them at a time, and then waits for the
-// end of its input.
+// reserver is a Go program that holds GPUs, runs two jobs on them at the same time, and then waits
+// for the end of its input.
 func reserver() {
 	if err := reserve(context.Background()); err != nil {
 		fmt.Println(err)

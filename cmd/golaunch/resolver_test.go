@@ -35,8 +35,8 @@ func silentResolver(t *testing.T, n nettest.Node) (asked <-chan string) {
 	return queries
 }
 
-// TestNoNameQueries has one that never answers, as an overloaded one does: a job whose
-// nodes are named by address does not notice.
+// TestNoNameQueries has a resolver that never answers, like an overloaded one: a job whose nodes
+// are named by address does not notice.
 func TestNoNameQueries(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -66,11 +66,11 @@ func TestNoNameQueries(t *testing.T) {
 		default:
 		}
 	}
-	start(t, resolves(nodes[0].Command("getent", "hosts", "golaunch.test"))) // for the test to be able to fail
+	start(t, resolves(nodes[0].Command("getent", "hosts", "golaunch.test"))) // so the test is able to fail
 	<-asked[0]
 }
 
-// TestIPv6Alone has nodes with no other addresses, and ranks that meet by torch's own means.
+// TestIPv6Alone has nodes that have only IPv6 addresses, and ranks that meet by torch's own means.
 func TestIPv6Alone(t *testing.T) {
 	t.Parallel()
 	needTorch(t, python)

@@ -32,7 +32,7 @@ func newRun(s *cli.Console, name string) *cobra.Command {
 	helpAll, showVersion, nothing := false, false, false
 	if name == "golaunch" {
 		c.Flags().BoolVar(&helpAll, "help-all", false, "print all flags of a job")
-		c.InitDefaultHelpFlag() // before the next
+		c.InitDefaultHelpFlag() // before the flags below
 		c.Flags().BoolVarP(&showVersion, "version", "v", false, "version for golaunch")
 	}
 	cli.CompleteFlags(c)
@@ -125,7 +125,7 @@ func findCluster(o *jobflags.Flags, io *cli.Console) error {
 		return c.Close()
 	case j.Cluster.Detached || there && (j.Cluster.Within != "" || j.Cluster.Backfill || j.Cluster.Priority != ""):
 		return err
-	case there: // it may be another user's
+	case there: // the coordinator may belong to another user
 		io.Warn(fmt.Errorf("this job runs here instead of on a cluster: %w", err))
 	}
 	return nil

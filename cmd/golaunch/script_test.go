@@ -21,7 +21,7 @@ import (
 // programs that are this test binary, started again.
 func TestMain(m *testing.M) {
 	programs := map[string]func(){
-		"golaunch": func() { panic("golaunch is not built") }, // so that scripts may leave out exec
+		"golaunch": func() { panic("golaunch is not built") }, // scripts may omit exec
 		"torchrun": func() { panic("golaunch is not built") },
 		"reserver": reserver,
 		"spreader": spreader,
@@ -56,7 +56,7 @@ func (t tests) Run() int {
 	os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // each process would wait for a second at its end, for races that it could still report
 	os.Setenv("GOLAUNCH_COORDINATOR", "none")
-	os.Setenv("GOLAUNCH_ALLOW_RUN_AS_ROOT", "true") // many of these need root
+	os.Setenv("GOLAUNCH_ALLOW_RUN_AS_ROOT", "true") // many of these tests need root
 	return t.M.Run()
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
-// told is what a rank prints about itself.
+// told has the facts that a rank prints about itself.
 const told = "echo rank $RANK of $WORLD_SIZE local $LOCAL_RANK on $GOLAUNCH_NODE at $MASTER_ADDR gpus $CUDA_VISIBLE_DEVICES"
 
 // slurm is a cluster and a directory that its nodes share.
@@ -56,7 +56,7 @@ func (s slurm) over(id string) {
 	s.run("sh", "-c", "until squeue --noheader --jobs="+id+" --states=all --format=%T | grep -Eq 'COMPLETED|FAILED|CANCELLED|TIMEOUT'; do sleep 0.2; done").ends(0)
 }
 
-// output waits for the end of a batch job, whose output must have all of the texts.
+// output waits for the end of a batch job, whose output must have all the given texts.
 func (s slurm) output(id string, texts ...string) string {
 	s.t.Helper()
 	s.over(id)
@@ -102,8 +102,8 @@ func TestSlurm(t *testing.T) {
 	s.run("salloc", "--nodes=2", golaunch(t), "--", "sh", "-c", "echo order in: $(grep -lzs '^GOLAUNCH_ENLISTMENT=' /proc/[0-9]*/environ).").ends(0, "order in: .\n")
 }
 
-// TestSlurmEnds checks that the exit code is the root cause's, that no process is left, and what a
-// wrong use says.
+// TestSlurmEnds checks that the exit code is the root cause's, that no process is left, and that a
+// wrong use has the right message.
 func TestSlurmEnds(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2, GPUs: 2})
 	s.run("srun", "--nodes=2", "--ntasks-per-node=1", golaunch(t), "--procs-per-node=2", "--max-restarts=0", "--",
@@ -119,13 +119,13 @@ func TestSlurmEnds(t *testing.T) {
 	id := s.batch(`$golaunch -- sh -c 'trap "echo stopped $RANK; exit 0" TERM; echo up $RANK; touch up$RANK; while :; do sleep 0.05; done'`, "--nodes=2")
 	s.run("sh", "-c", "while [ ! -e up0 -o ! -e up1 ]; do sleep 0.05; done").ends(0)
 	s.said("scancel", id)
-	s.output(id, "stopped 0", "stopped 1", "got SIGTERM") // each node has got it: their order is undefined
+	s.output(id, "stopped 0", "stopped 1", "got SIGTERM") // each node has got the signal: their order is undefined
 	if left := s.said("sh", "-c", "squeue --noheader --steps; grep -lsz '^PWD="+s.dir+"$' /proc/[0-9]*/environ; true"); left != "" {
 		t.Errorf("after the end there is still\n%s", left)
 	}
 }
 
-// said is what a command prints.
+// said returns the output of a command.
 func (s slurm) said(argv ...string) string {
 	s.t.Helper()
 	cmd := s.Command(argv...)
@@ -136,7 +136,7 @@ func (s slurm) said(argv ...string) string {
 	return string(out)
 }
 
-// TestSlurmJobsSideBySide has two jobs on the same nodes at once.
+// TestSlurmJobsSideBySide runs two jobs on the same nodes at the same time.
 func TestSlurmJobsSideBySide(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	var all []*process
@@ -155,7 +155,7 @@ func TestSlurmJobsSideBySide(t *testing.T) {
 	}
 }
 
-// TestSlurmSignals warns the ranks before the time limit, each once, whichever way golaunch was
+// TestSlurmSignals: every rank is warned once before the time limit, no matter how golaunch was
 // started.
 func TestSlurmSignals(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
@@ -168,7 +168,7 @@ func TestSlurmSignals(t *testing.T) {
 	p := s.run("srun", "--nodes=2", "--ntasks-per-node=1", "--time=1:00", golaunch(t), "--", "bash", "-c", rank, "-", "a")
 	ready("a")
 	s.said("scancel", "--signal=USR1", strings.TrimSpace(s.said("squeue", "--noheader", "--format=%A")))
-	p.ends(143, "end 0 after 1", "end 1 after 1", "got SIGUSR1, which goes to the ranks; Slurm ends the job in ") // a program that exits with 0 then has saved
+	p.ends(143, "end 0 after 1", "end 1 after 1", "got SIGUSR1, which goes to the ranks; Slurm ends the job in ") // a program that then exits with 0 has saved
 	id := s.batch(`$golaunch -- bash -c '`+strings.ReplaceAll(rank, "'", `"`)+`' - b`, "--nodes=2")
 	ready("b")
 	s.said("scancel", "--signal=USR1", id)

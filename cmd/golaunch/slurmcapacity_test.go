@@ -14,7 +14,7 @@ import (
 
 // TestCapacityOnSlurm grows a cluster from 0 to 4 nodes of a real Slurm and back, under several
 // jobs, while the coordinator is killed: once when it has asked for nodes, and once when the first
-// of them has come. No job notices, and Slurm has no job left.
+// of these nodes has joined. No job notices, and Slurm has no job left.
 func TestCapacityOnSlurm(t *testing.T) {
 	suite.LeftToAll(t, "it takes half a minute")
 	s := startSlurm(t, slurmtest.Options{Nodes: 4})
@@ -57,8 +57,8 @@ func TestCapacityOnSlurm(t *testing.T) {
 	}
 }
 
-// TestRequestsOfSlurmAreGivenUp has requests that are late deleted together. A job of the same user
-// whose name looks like fields of squeue is none of them.
+// TestRequestsOfSlurmAreGivenUp: late requests are deleted together. A job of the same user whose
+// name looks like fields of squeue is not deleted.
 func TestRequestsOfSlurmAreGivenUp(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 1})
 	s.run("sbatch", "--hold", "--job-name=a|b|c", "--wrap=true").ends(0)
@@ -71,7 +71,7 @@ func TestRequestsOfSlurmAreGivenUp(t *testing.T) {
 	for seq := range 3 {
 		coordinator.line(fmt.Sprintf("node-[a-z0-9]+-%d is gone", seq+1))
 	}
-	// Later requests, -4 to -6, may be there again.
+	// By now there may be later requests, -4 to -6.
 	if _, left := s.run("squeue", "--noheader", "--format=%j").wait(); !strings.Contains(left, "a|b|c\n") || regexp.MustCompile(`(?m)-[123]$`).MatchString(left) {
 		t.Errorf("Slurm has these jobs:\n%s", left)
 	}

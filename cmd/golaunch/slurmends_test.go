@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
-// keeper is a rank that counts warnings. It is ready when it has a notice and $2 warnings, and
-// there is no file busy$1. Warnings may arrive later on one node than another node's report; $1
+// keeper is a rank that counts warnings. It is ready when it has a notice and $2 warnings, and the
+// file busy$1 does not exist. Warnings may arrive later on one node than another node's report; $1
 // names the job.
 const keeper = `n=0; trap 'n=$((n+1))' USR1; trap : TERM; touch up$1$RANK
 while [ ! -e $GOLAUNCH_NOTICE_FILE ]; do sleep 0.2; done
@@ -24,7 +24,7 @@ func (s slurm) up(name string) {
 	s.run("sh", "-c", "while [ ! -e up"+name+"0 -o ! -e up"+name+"1 ]; do sleep 0.05; done").ends(0)
 }
 
-// script is keeper for a batch script.
+// script is keeper in the form for a batch script.
 func script(name string) string {
 	return "bash -c '" + strings.ReplaceAll(keeper, "'", `'"'"'`) + "' - " + name + " 1"
 }

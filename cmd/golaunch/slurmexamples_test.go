@@ -16,8 +16,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// slurmExamples is a cluster and, in the directory that its nodes share, what the scripts of
-// examples/slurm use.
+// slurmExamples is a cluster. The directory that its nodes share has the programs that the scripts
+// of examples/slurm use.
 func slurmExamples(t *testing.T, o slurmtest.Options, programs map[string]string) slurm {
 	t.Helper()
 	s := slurm{slurmtest.Start(t, o), t, t.TempDir()}
@@ -78,9 +78,9 @@ e = os.environ
 print("rank", e["RANK"], "of", e["WORLD_SIZE"], "on GPUs", e["CUDA_VISIBLE_DEVICES"], "hugepage", e.get("FI_EFA_USE_HUGE_PAGE"), *sys.argv[1:])
 `
 
-// image stands in for the container of pyxis.sh: it has no option of Pyxis, few of the host's
-// programs, and the variables that Enroot's hook for PyTorch (50-slurm-pytorch.sh) sets for one
-// task on each node.
+// image stands in for the container of pyxis.sh: it has no options of Pyxis. It has few of the
+// host's programs, and the variables that Enroot's hook for PyTorch (50-slurm-pytorch.sh) sets for
+// one task on each node.
 const image = `#!/bin/bash
 args=()
 for a; do
@@ -157,8 +157,8 @@ while run == "0":
     signal.pause()
 `
 
-// TestSlurmExampleRequeue warns a job of its time limit, which makes it stop and run again, and has
-// another one fail for good.
+// TestSlurmExampleRequeue: a job that is warned of its time limit stops and runs again, and another
+// job fails for good.
 func TestSlurmExampleRequeue(t *testing.T) {
 	t.Parallel()
 	s := slurmExamples(t, slurmtest.Options{Nodes: 2, GPUs: 2}, map[string]string{"train.py": stopper})
@@ -170,8 +170,8 @@ func TestSlurmExampleRequeue(t *testing.T) {
 	s.ended(failed, "JobState=FAILED", "Restarts=0", "ExitCode=7:0")
 }
 
-// onSlurm starts a cluster of three nodes with eight GPUs each, and returns a function that runs a
-// documented command there, and returns what it and its batch job print.
+// onSlurm starts a cluster of three nodes with eight GPUs each. It returns a function that runs a
+// documented command there and returns the output of the command and of its batch job.
 func onSlurm(t *testing.T) func(t *testing.T, line string) string {
 	s := slurmExamples(t, slurmtest.Options{Nodes: 3, GPUs: 8}, map[string]string{"train.py": trainer})
 	return func(t *testing.T, line string) string {
@@ -210,8 +210,9 @@ func agentsOnSlurm(t *testing.T, line string) string {
 	return string(text)
 }
 
-// TestSlurmNodes runs examples/slurm/node.sh as the Prolog and the Epilog of two nodes. One has a
-// broken GPU: it is drained, and its job runs on the other. Old logs are removed, and new ones stay.
+// TestSlurmNodes runs examples/slurm/node.sh as the Prolog and the Epilog of two nodes. One node
+// has a broken GPU: it is drained, and its job runs on the other node. Old logs are removed, and
+// new ones stay.
 func TestSlurmNodes(t *testing.T) {
 	t.Parallel()
 	dir, driver := t.TempDir(), fakeDriver(t)(ill)[0]
@@ -247,7 +248,7 @@ func TestSlurmNodes(t *testing.T) {
 			}
 		}
 	}
-	// A job that has run for long writes to its files, and not to its directory.
+	// A job that has run for a long time writes to its files, and not to its directory.
 	if err := os.WriteFile(filepath.Join(logs, "long", "attempt-0", "rank-0.stdout.log"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -303,15 +304,15 @@ func TestModulefile(t *testing.T) {
 	}
 }
 
-// TestSlurmWithinARange has three nodes of a step meet, and all that they listen on for each other,
-// in a range.
+// TestSlurmWithinARange: three nodes of a step meet at a port in a range, and all ports on which
+// they listen for each other are in the range.
 func TestSlurmWithinARange(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 3})
 	at := regexp.MustCompile(`rank \d meets at \S+:(\d+) within 18000:18010`)
 	hears := regexp.MustCompile(`golaunch hears \S+:(\d+)`)
 	const script = `echo rank $RANK meets at $MASTER_ADDR:$MASTER_PORT within $GOLAUNCH_PORTS
 ss -Hltnp | awk '/"golaunch"/ && $4 !~ /^(127\.|\[::1\])/ {print "golaunch hears " $4}'`
-	for least, argv := range map[int][]string{ // all ranks print the store's port, and one listens there
+	for least, argv := range map[int][]string{ // all ranks print the store's port, and one rank listens at it
 		4 + 2 + 2: {"srun", "--nodes=3", "--ntasks-per-node=1", golaunch(t), "--port-range", wallRange, "--procs-per-node", "1", "--", "sh", "-c", script},
 		4:         {"salloc", "--nodes=3", golaunch(t), "--port-range", wallRange, "--procs-per-node", "1", "--", "sh", "-c", script},
 	} {

@@ -8,8 +8,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
-// TestSlurmTasksThatMeet has two tasks on each node of a step, which the command line, and not
-// Slurm, makes the nodes of one job.
+// TestSlurmTasksThatMeet has two tasks on each node of a step. The command line, and not Slurm,
+// makes these tasks the nodes of one job.
 func TestSlurmTasksThatMeet(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	srun := []string{"srun", "--nodes=2", "--ntasks-per-node=2", "--time=2", "sh", "-c"}
@@ -29,7 +29,7 @@ func TestSlurmTasksThatMeet(t *testing.T) {
 	}
 	tasks("--nodes=4 --rendezvous=n1:29513 -- sh -c "+rank).ends(0, "[r0 n2-2] rank 0 of 4", "[r1 n2-3]", "[r2 n1-0]", "[r3 n1-1]")
 	tasks("--nodes=4 --rendezvous=n1:29514 --name=w$SLURM_PROCID -- sh -c "+rank).ends(0, "rank 0 of 4", "w0] ", "w1] ", "w2] ", "w3] rank ")
-	// Both tasks of n2 call themselves alike: one of them is refused, and no other one comes.
+	// Both tasks of n2 have the same name: one task is refused, and no other task comes.
 	tasks("--nodes=4 --rendezvous=n1:29515 --name=w$((SLURM_PROCID<3?SLURM_PROCID:2)) -- true").ends(125,
 		"job failed: node w2 was refused, and without it 4 nodes cannot come together: there is a node w2 already")
 }
@@ -49,8 +49,8 @@ func TestSlurmTasksAlone(t *testing.T) {
 	s.run("salloc", "--nodes=2", golaunch(t), "torchrun", "--standalone", "--no-python", "hostname").ends(0, "head")
 }
 
-// TestSlurmGPUsByTask has the job's GPUs requested for each of its tasks: golaunch, one task on
-// each node, takes the GPUs of all.
+// TestSlurmGPUsByTask: the job's GPUs are requested for each of its tasks. golaunch runs as one
+// task on each node, and takes the GPUs of all tasks.
 func TestSlurmGPUsByTask(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2, GPUs: 4})
 	job := []string{golaunch(t), "--", "sh", "-c", told}

@@ -15,7 +15,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// onHosts is golaunch on the head of hosts, in a directory that they have too.
+// onHosts returns golaunch on the head of hosts, in a directory that exists on all hosts.
 func onHosts(t *testing.T, h *sshtest.Hosts, args ...string) *process {
 	t.Helper()
 	cmd := h.Command(append([]string{golaunch(t), "--backoff", "0s"}, args...)...)
@@ -23,8 +23,8 @@ func onHosts(t *testing.T, h *sshtest.Hosts, args ...string) *process {
 	return start(t, cmd)
 }
 
-// left checks that no host has a process of golaunch: at once if it could end in order, and within
-// moments if not.
+// left checks that no host has a process of golaunch: at once if golaunch could end normally, and
+// otherwise within moments.
 func left(t *testing.T, h *sshtest.Hosts) {
 	t.Helper()
 	for _, pid := range h.Processes() {
@@ -60,7 +60,7 @@ func TestSSH(t *testing.T) {
 	left(t, h)
 }
 
-// spreader is a Go program that runs a job on the hosts that are its argument.
+// spreader is a Go program that runs a job on the hosts in its argument.
 func spreader() {
 	fmt.Println("the program's own main", os.Args[1:])
 	hosts, err := launcher.ParseHosts(os.Args[1], "")
@@ -76,7 +76,7 @@ func spreader() {
 	os.Exit(result.Code)
 }
 
-// TestSSHFromAnotherProgram has the golaunch in PATH be the nodes of a program's job, and never
+// TestSSHFromAnotherProgram: the nodes of a program's job run the golaunch in the PATH, and never
 // that program.
 func TestSSHFromAnotherProgram(t *testing.T) {
 	t.Parallel()
@@ -114,7 +114,7 @@ func TestSSHThatFails(t *testing.T) {
 	left(t, h)
 }
 
-// TestSSHElsewhere has what the hosts have not: they see another /run.
+// TestSSHElsewhere has a directory that the hosts do not have: they see another /run.
 func TestSSHElsewhere(t *testing.T) {
 	t.Parallel()
 	h := sshtest.Start(t, 1)
@@ -125,7 +125,8 @@ func TestSSHElsewhere(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	onHosts(t, h, "--hosts", "n1", "--dir", dir, "--", "true").ends(125, "no agent on n1: ", dir+": No such file or directory", "cd "+dir)
 	copied := filepath.Join(dir, "golaunch")
-	// Another test's child would inherit the file, open for writing, and it could not be executed.
+	// Another test's child would inherit the file, open for writing, and the file could not be
+	// executed.
 	if out, err := exec.Command("cp", golaunch(t), copied).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -135,7 +136,7 @@ func TestSSHElsewhere(t *testing.T) {
 	left(t, h)
 }
 
-// again is a rank that ends when it was started again.
+// again is a rank that ends once it has been started again.
 const again = "echo attempt $TORCHELASTIC_RESTART_COUNT rank $RANK on $GOLAUNCH_NODE; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 1000"
 
 func TestSSHIsKilled(t *testing.T) {
@@ -149,7 +150,7 @@ func TestSSHIsKilled(t *testing.T) {
 	left(t, h)
 }
 
-// TestSSHIsCut takes a node's cable away: neither end notices it.
+// TestSSHIsCut disconnects a node: neither end notices it.
 func TestSSHIsCut(t *testing.T) {
 	t.Parallel()
 	h := sshtest.Start(t, 2)
@@ -182,7 +183,7 @@ func TestSSHJobIsStopped(t *testing.T) {
 func sshTo(t *testing.T, h *sshtest.Hosts, host string) int {
 	t.Helper()
 	for _, pid := range h.Processes() {
-		argv, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // it may have ended
+		argv, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // the process may have ended
 		if words := strings.Split(string(argv), "\x00"); filepath.Base(words[0]) == "ssh" && slices.Contains(words, host) {
 			return pid
 		}

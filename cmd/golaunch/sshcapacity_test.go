@@ -8,8 +8,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/sshtest"
 )
 
-// TestCapacityOverSSH: hosts get an agent each for a job, which finds the token without a file, and
-// lose it when they are idle. The coordinator is killed while the job runs, and the agents live on.
+// TestCapacityOverSSH: each host gets an agent for a job, and loses the agent when it is idle. The
+// agent finds the token without a file. The coordinator is killed while the job runs, and the
+// agents live on.
 func TestCapacityOverSSH(t *testing.T) {
 	t.Parallel()
 	hosts := sshtest.Start(t, 2)

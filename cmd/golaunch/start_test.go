@@ -18,23 +18,24 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// Bounds for the cost of a start, a fifth above the measured cost. A clock would say more, and
-// nothing on a busy machine. Before you raise one, find out why:
+// Bounds for the cost of a start, a fifth above the measured cost. A clock would say more, but
+// nothing reliable on a busy machine. Before you raise one, find out why:
 // docs/adr/0019-what-a-start-pays-for.md.
 const (
 	maxInitializers = 215
-	// maxGuardianInitializers are those of a guardian, which begins before most packages.
+	// maxGuardianInitializers bounds the initializers of a guardian, which begins before most
+	// packages.
 	maxGuardianInitializers = 96
-	// maxInitialized is what initializers allocate, in bytes.
+	// maxInitialized bounds the memory that initializers allocate, in bytes.
 	maxInitialized = 450_000
-	// maxVersionFaults and maxJobFaults are page faults of golaunch --version, and of a job of one
-	// rank with its helpers.
+	// maxVersionFaults and maxJobFaults bound the page faults of golaunch --version, and of a job
+	// of one rank with its helpers.
 	maxVersionFaults, maxJobFaults = 650, 1400
-	// maxHelper is what a helper process has in memory for itself, in KiB.
+	// maxHelper bounds the memory that a helper process has for itself, in KiB.
 	maxHelper = 4096
 )
 
-// TestStart counts what golaunch does before its own work begins, and for a plain job in all.
+// TestStart measures the start of golaunch before its own work begins, and a plain job as a whole.
 func TestStart(t *testing.T) {
 	program := unraced(t)
 	all, total := initializers(t, exec.Command(program, "--version")), 0
@@ -57,8 +58,8 @@ func TestStart(t *testing.T) {
 	faults(t, "page faults of a job of one rank", maxJobFaults, program, "--procs-per-node", "1", "--", "true")
 }
 
-// TestGuardianStart counts what a guardian does before its own work begins. Its owner has died
-// already, so it ends.
+// TestGuardianStart measures the start of a guardian before its own work begins. Its owner has
+// already died, so the guardian ends.
 func TestGuardianStart(t *testing.T) {
 	proof, err := helper.File()
 	if err != nil {
@@ -106,7 +107,7 @@ func TestHelperMemory(t *testing.T) {
 		for _, path := range paths {
 			status, _ := os.ReadFile(path) // a process may have ended
 			if m := guardian.FindSubmatch(status); m != nil {
-				size, _ := strconv.Atoi(string(m[1])) // the expression has digits
+				size, _ := strconv.Atoi(string(m[1])) // the expression matches digits
 				within(t, "KiB of the guardian", size, maxHelper)
 				return
 			}
@@ -115,7 +116,7 @@ func TestHelperMemory(t *testing.T) {
 	t.Error("a job with a rank has no guardian")
 }
 
-// unraced is golaunch as users have it: the race detector adds to all of these.
+// unraced returns golaunch as users have it: the race detector would increase all these values.
 func unraced(t *testing.T) string {
 	t.Helper()
 	if !suite.All() {

@@ -73,7 +73,7 @@ func (o *stopOptions) run(io *cli.Console, args []string) (int, error) {
 		switch {
 		case o.save && errors.Is(err, launcher.ErrNotThere):
 			return 0, fmt.Errorf("job %s has ended before it could be asked what it has saved; its last lines say that", id)
-		case err != nil && !errors.Is(err, launcher.ErrNotThere): // a job with a coordinator of its own ends with that
+		case err != nil && !errors.Is(err, launcher.ErrNotThere): // a job with a coordinator of its own ends with it
 			return 0, err
 		case o.save && !shown.add(io, id, r, o.JSON):
 			code = codeNotSaved
@@ -95,7 +95,7 @@ type stoppedShown struct {
 	Saves   []savesShown `json:"saves"`
 }
 
-// savesShown is what is known of a stopped job's checkpoints; nil if none was seen.
+// savesShown has the known facts about a stopped job's checkpoints; nil if none was seen.
 type savesShown struct {
 	Job   string        `json:"job"`
 	Saves *report.Saves `json:"saves,omitempty"`

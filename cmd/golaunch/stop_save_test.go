@@ -13,14 +13,14 @@ import (
 )
 
 // TestStopSave stops stand-ins for training programs, which save in different ways, and checks that
-// golaunch is right about what they have saved. A wrapped one runs below a shell.
+// golaunch is right about their saved files. A wrapped program runs below a shell.
 func TestStopSave(t *testing.T) {
 	t.Parallel()
 	for way, c := range map[string]struct {
 		saves, always, wrapped bool
 		ranks, nodes           int
 		format                 string
-		// files is how many files the checkpoint has; 0 for a checkpoint that is a file.
+		// files is the number of files of the checkpoint; 0 for a checkpoint that is a single file.
 		files int
 	}{
 		"boundary":      {saves: true, always: true, format: "file"},
@@ -61,7 +61,7 @@ func TestStopSave(t *testing.T) {
 			}
 			job := exec.Command(golaunch(t), slices.Concat(args, []string{"--"}, command)...)
 			job.Dir = dir
-			temp := "TMPDIR=" + t.TempDir() // where local jobs are found
+			temp := "TMPDIR=" + t.TempDir() // local jobs are found there
 			p := start(t, job, temp)
 			for range max(1, c.ranks, c.nodes) {
 				p.line("ready$")
@@ -89,7 +89,7 @@ func TestStopSave(t *testing.T) {
 	}
 }
 
-// checkSave has the program itself check a checkpoint.
+// checkSave lets the program itself check a checkpoint.
 func checkSave(t *testing.T, dir, program string, s report.Save, format string, files int) {
 	t.Helper()
 	if filepath.Dir(s.Path) != filepath.Join(dir, "ck") || s.Format != format || s.Bytes < 10_000 || s.Ended.Before(s.Began) {

@@ -14,8 +14,8 @@ import (
 // saves is a rank that saves on TERM, which takes a moment, and then exits with 0.
 const saves = `trap "sleep 0.5; echo saved; exit 0" TERM; echo up; sleep 1000 & wait`
 
-// TestOneEventIsOneStop delivers the signals of one event: the ranks have their grace, and a job
-// whose ranks save and exit with 0 is stopped.
+// TestOneEventIsOneStop delivers the signals of one event: the ranks get their grace period, and a
+// job whose ranks save and exit with 0 counts as stopped.
 func TestOneEventIsOneStop(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -24,7 +24,7 @@ func TestOneEventIsOneStop(t *testing.T) {
 	}{
 		"a terminal closes":   {[]syscall.Signal{syscall.SIGHUP, syscall.SIGHUP}, []int{129}},
 		"timeout":             {[]syscall.Signal{syscall.SIGTERM, syscall.SIGTERM}, []int{143}},
-		"shell and scheduler": {[]syscall.Signal{syscall.SIGHUP, syscall.SIGTERM, syscall.SIGHUP}, []int{129, 143}}, // whichever is heard first
+		"shell and scheduler": {[]syscall.Signal{syscall.SIGHUP, syscall.SIGTERM, syscall.SIGHUP}, []int{129, 143}}, // the first signal heard decides
 	} {
 		for _, link := range []string{"", "torchrun"} {
 			t.Run(name+" "+link, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestOneEventIsOneStop(t *testing.T) {
 	}
 }
 
-// TestLaterStops has only a person's later ^C kill.
+// TestLaterStops: of later signals, only a ^C of a person kills.
 func TestLaterStops(t *testing.T) {
 	t.Parallel()
 	const stubborn = `trap "echo told" TERM INT; echo up; while :; do sleep 1000 & wait; done`
@@ -71,7 +71,7 @@ func TestLaterStops(t *testing.T) {
 	for {
 		select {
 		case <-presses.C:
-			p.cmd.Process.Signal(syscall.SIGINT) // it may have ended
+			p.cmd.Process.Signal(syscall.SIGINT) // golaunch may have ended
 			continue
 		case err := <-p.done:
 			p.done <- err
@@ -81,7 +81,7 @@ func TestLaterStops(t *testing.T) {
 	p.ends(143, "cancelled again: killing")
 }
 
-// TestExitCode0AfterANotice is that of a program which has saved.
+// TestExitCode0AfterANotice: if a program exits with 0 after a notice, it has saved.
 func TestExitCode0AfterANotice(t *testing.T) {
 	t.Parallel()
 	p := start(t, exec.Command(golaunch(t), "--drain-time", "1h", "--notice-signal", "USR1", "--json", "-n", "1", "--", "sh", "-c",
@@ -92,8 +92,8 @@ func TestExitCode0AfterANotice(t *testing.T) {
 	p.ends(143, `"ending":"cancelled"`)
 }
 
-// TestWhatRanksLeaveRunning: golaunch names these processes, which get --linger, or SIGTERM and the
-// grace period.
+// TestWhatRanksLeaveRunning: golaunch names the processes that ranks leave running. They get the
+// time of --linger, or SIGTERM and the grace period.
 func TestWhatRanksLeaveRunning(t *testing.T) {
 	t.Parallel()
 	const upload = `setsid sh -c 'trap "echo upload told; exit" TERM; echo uploads; while [ ! -e gate ]; do sleep 0.05; done; echo uploaded' & exec sleep 0.5`
@@ -120,7 +120,8 @@ func TestWhatRanksLeaveRunning(t *testing.T) {
 	}
 }
 
-// TestWhatEndsWithItsRank is not named: a pool's processes see the end of their parent only then.
+// TestWhatEndsWithItsRank: processes that end with their rank are not named. The processes of a
+// pool notice the end of their parent only when the rank has ended.
 func TestWhatEndsWithItsRank(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pipe")
@@ -133,8 +134,8 @@ func TestWhatEndsWithItsRank(t *testing.T) {
 	}
 }
 
-// TestInterruptInTheBackground stops a golaunch that a script has started with &, by a SIGINT that
-// is sent on purpose.
+// TestInterruptInTheBackground stops a golaunch that a script has started with &, by a SIGINT sent
+// on purpose.
 func TestInterruptInTheBackground(t *testing.T) {
 	t.Parallel()
 	const script = `"$0" -n 1 -- sh -c 'trap "echo rank told INT; exit 0" INT; echo up; while :; do sleep 0.05; done' & trap 'kill -INT $!' TERM; until wait $!; c=$?; [ $c -ne 143 ]; do :; done; exit $c`

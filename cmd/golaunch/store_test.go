@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// TestTheStoreIsTheJobs serves the store to the job's nodes alone: a third machine is disconnected,
-// and named.
+// TestTheStoreIsTheJobs: the store serves the job's nodes and no other machine: a third machine is
+// disconnected and named.
 func TestTheStoreIsTheJobs(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -35,13 +35,13 @@ func TestTheStoreIsTheJobs(t *testing.T) {
 	}
 }
 
-// TestAProxyOnEachNode leads the ranks of the second node to their own machine, has one connection
-// to the first for all of them, and lets no other machine in.
+// TestAProxyOnEachNode: the ranks of the second node connect to a proxy on their own machine. The
+// proxy has one connection to the first node for all of them, and admits no other machine.
 func TestAProxyOnEachNode(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
-	// A client of torch's: it greets, sets a key of its own, and waits for the others' keys. Then
-	// it stays connected.
+	// A client of torch: it greets, sets a key of its own, and waits for the keys of the other
+	// clients. Then it stays connected.
 	const rank = `exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT
 printf '\000\316\367\205\074\015\001\000\000\000' >&3; head -c 4 <&3 >/dev/null
 printf '\001\002\000\000\000\000\000\000\000/%d\001\000\000\000\000\000\000\000x' $RANK >&3
@@ -73,7 +73,7 @@ echo "rank $RANK has met all at $MASTER_ADDR, and the first at $GOLAUNCH_MASTER_
 	second.line("warning: store of job .*10.77.0.2")
 }
 
-// TestATorchWithoutLibuv does what the report says to do, on the command line and under the
+// TestATorchWithoutLibuv follows the advice of the report, on the command line and under the
 // torchrun link.
 func TestATorchWithoutLibuv(t *testing.T) {
 	t.Parallel()

@@ -14,19 +14,19 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
-// walter is a user only on the node that runs ranks as their submitters.
+// walter is a user who exists only on the node that runs ranks as their submitters.
 const walter = 1234
 
-// shared is a cluster of users: the coordinator on the first node, the agent n10 on the second, and
-// none on the third.
+// shared is a cluster of several users: the coordinator is on the first node, the agent n10 on the
+// second, and the third node has no agent.
 type shared struct {
 	*heads
-	// place is a directory that all users reach, and command golaunch in it.
+	// place is a directory that all users can reach, and command is the golaunch in it.
 	place, command, token string
 	env                   []string
 }
 
-// newShared has an environment for the coordinator and the clients.
+// newShared takes an environment for the coordinator and the clients.
 func newShared(t *testing.T, env ...string) *shared {
 	t.Helper()
 	place, err := os.MkdirTemp("/tmp", "golaunch-users-") //nolint:usetesting // others must reach it
@@ -40,8 +40,8 @@ func newShared(t *testing.T, env ...string) *shared {
 	s.write("passwd", "root:x:0:0:root:/root:/bin/sh\nwalter:x:1234:1235::"+s.file("walter")+":/bin/bash\n")
 	s.write("group", "root:x:0:\nwalters:x:1235:\nfriends:x:1236:walter\n")
 	s.command = s.file("golaunch")
-	// By another process: a child that this process forks for another test would hold the file open
-	// for writing, and then it cannot be run.
+	// Another process writes the file: a child that this process forks for another test would hold
+	// it open for writing, and then the file cannot be run.
 	must(t, exec.Command("install", "-m", "755", golaunch(t), s.command).Run())
 	head := start(t, s.nodes[0].Command(s.command, "coordinator", "--listen", "10.77.0.2"), append(env, "HOME="+s.home)...)
 	head.line("golaunch agent --coordinator " + s.at)
@@ -63,14 +63,14 @@ func (s *shared) write(name, text string) {
 	must(s.t, os.WriteFile(s.file(name), []byte(text), 0o644)) //nolint:gosec // others read it
 }
 
-// give makes a directory that is a user's.
+// give makes a directory that belongs to a user.
 func (s *shared) give(name string, uid int, mode os.FileMode) {
 	s.t.Helper()
 	must(s.t, os.Mkdir(s.file(name), mode))
 	must(s.t, os.Chown(s.file(name), uid, uid))
 }
 
-// agent is one that is root's, on a node that knows walter.
+// agent starts an agent of root, on a node that knows walter.
 func (s *shared) agent(args ...string) *process {
 	s.t.Helper()
 	script := fmt.Sprintf(`mount --bind %s /etc/passwd && mount --bind %s /etc/group && exec "$0" "$@"`, s.file("passwd"), s.file("group"))
@@ -179,7 +179,8 @@ func TestRanksAreTheirSubmitters(t *testing.T) {
 	}
 }
 
-// TestForksAreTheirSubmitters too, in the cgroup of their attempt.
+// TestForksAreTheirSubmitters: forks also belong to their submitter, in the cgroup of their
+// attempt.
 func TestForksAreTheirSubmitters(t *testing.T) {
 	t.Parallel()
 	s := newShared(t)
@@ -195,13 +196,14 @@ print("user", os.getuid(), os.getgid(), os.getgroups(), "forked", slow.pid != os
 	}
 }
 
-// said is all output so far.
+// said returns all output so far.
 func (p *process) said() string {
 	text, _ := p.out.read()
 	return text
 }
 
-// TestRootDoesNothingForASubmitter that he could not do: read, run, write or remove.
+// TestRootDoesNothingForASubmitter: root reads, runs, writes or removes nothing for a submitter
+// that the submitter could not.
 func TestRootDoesNothingForASubmitter(t *testing.T) {
 	t.Parallel()
 	s := newShared(t)
@@ -256,8 +258,8 @@ func (p *process) all() string {
 	return text
 }
 
-// TestRanksOfASubmitterOutliveTheirAgent: they stay the user's, and the next agent continues their
-// files.
+// TestRanksOfASubmitterOutliveTheirAgent: the ranks still belong to the user, and the next agent
+// continues their files.
 func TestRanksOfASubmitterOutliveTheirAgent(t *testing.T) {
 	t.Parallel()
 	s := newShared(t)
@@ -275,7 +277,7 @@ func TestRanksOfASubmitterOutliveTheirAgent(t *testing.T) {
 	s.belongs(s.file("logs/n10/a"), walter)
 }
 
-// TestOnlyRootCanRunOthersRanks says so at once.
+// TestOnlyRootCanRunOthersRanks: an agent of another user fails at once.
 func TestOnlyRootCanRunOthersRanks(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command(golaunch(t), "agent", "--coordinator", "127.0.0.1:1", "--as-submitter")

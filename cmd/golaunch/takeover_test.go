@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// counting is a rank that counts until there is a file named end, and then rank 1 fails.
+// counting is a rank that counts until a file named end exists; then rank 1 fails.
 const counting = `echo up $RANK; echo rank $RANK is $$; i=0; while [ ! -e end ]; do i=$((i+1)); echo rank $RANK counts $i; sleep 0.02; done
 echo rank $RANK ends as $$ at $i; [ $RANK != 1 ] || exit 5; sleep 1000`
 
@@ -35,9 +35,9 @@ func counted(t *testing.T, text string, rank int) (pid string) {
 // log is the file that the coordinator keeps.
 func (h *heads) log() string { return filepath.Join(h.home, ".golaunch", h.at, "log") }
 
-// TestTheCoordinatorIsStartedAgain while ranks count, with a log as it is after kill -9, a full
-// disk or the end of the power. No rank notices, the attached client misses nothing, and the job
-// ends with its own code.
+// TestTheCoordinatorIsStartedAgain: the coordinator is started again while ranks count, with a log
+// as after kill -9, a full disk or a power failure. No rank notices, the attached client misses
+// nothing, and the job ends with its own code.
 func TestTheCoordinatorIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -93,8 +93,8 @@ func TestTheCoordinatorIsStartedAgain(t *testing.T) {
 	}
 }
 
-// TestADamagedLog is not read as if it were whole, and stays as it is: a person may repair it, or
-// decide that the jobs end.
+// TestADamagedLog: a damaged log is not read as if it were whole, and is not changed: a person may
+// repair it, or decide that the jobs end.
 func TestADamagedLog(t *testing.T) {
 	t.Parallel()
 	h, coordinator, _, _ := up(t, 1)
@@ -121,7 +121,7 @@ func TestADamagedLog(t *testing.T) {
 	h.start(0, "stop", "lost").ends(2, `there is no job "lost" here`)
 }
 
-// TestAWaitingClientSeesTheCoordinatorReturn with the queue as it was.
+// TestAWaitingClientSeesTheCoordinatorReturn: the coordinator returns with an unchanged queue.
 func TestAWaitingClientSeesTheCoordinatorReturn(t *testing.T) {
 	t.Parallel()
 	h, coordinator, _, _ := up(t, 1)
@@ -166,7 +166,7 @@ func TestTheCoordinatorReturnsWithoutItsLog(t *testing.T) {
 	}
 }
 
-// TestAnAgentLeavesWithoutACoordinator on SIGTERM, while it tries to join again.
+// TestAnAgentLeavesWithoutACoordinator: an agent leaves on SIGTERM while it tries to join again.
 func TestAnAgentLeavesWithoutACoordinator(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)
@@ -180,8 +180,8 @@ func TestAnAgentLeavesWithoutACoordinator(t *testing.T) {
 	}
 }
 
-// TestTheCoordinatorStaysAway for longer than the lease: no rank outlives that. Agents join a later
-// one, and a detached job goes on there.
+// TestTheCoordinatorStaysAway: the coordinator is gone for longer than the lease, and no rank
+// outlives the lease. Agents join a later coordinator, and a detached job goes on there.
 func TestTheCoordinatorStaysAway(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)

@@ -25,14 +25,14 @@ type terminal struct {
 	home   string
 }
 
-// newTerminal opens one of 80x24, in which golaunch is found.
+// newTerminal opens a terminal of 80x24, in which golaunch is in the PATH.
 func newTerminal(t *testing.T, h *heads, env ...string) *terminal {
 	t.Helper()
 	if _, err := exec.LookPath("tmux"); err != nil {
 		suite.Missing(t, "install tmux: no terminal is here")
 	}
 	x := &terminal{t, h.nodes[0], filepath.Join(t.TempDir(), "tmux"), h.home}
-	t.Cleanup(func() { x.command("kill-server").Run() }) // it may have ended
+	t.Cleanup(func() { x.command("kill-server").Run() }) // tmux may have ended
 	shell := append([]string{"env", "TERM=screen-256color", "LC_ALL=C.UTF-8", "GOLAUNCH_COORDINATOR=", "HOME=" + h.home, "PS1=ready> "}, env...)
 	x.do(append([]string{"new-session", "-d", "-x", "80", "-y", "24"}, append(shell, "sh")...)...)
 	x.sees(`ready>`)
@@ -90,8 +90,8 @@ func (x *terminal) sees(pattern string) string {
 	}
 }
 
-// colour waits until the word for how the job stands has one that is another than before, and
-// returns it.
+// colour waits until the word for the state of the job has another colour than before, and returns
+// the new colour.
 func (x *terminal) colour(before string) string {
 	x.t.Helper()
 	re := regexp.MustCompile(`(?m)^(?:\x1b\[[0-9;]*m)*\x1b\[([0-9;]*38;5;[0-9;]+)m(?:training|stalled)`)
@@ -109,7 +109,7 @@ func (x *terminal) colour(before string) string {
 	}
 }
 
-// watchedJob is a job of three ranks with heartbeats; the last one stops at step 20.
+// watchedJob is a job of three ranks with heartbeats; the last rank stops at step 20.
 const watchedJob = `i=0
 while :; do
 	i=$((i+1))
@@ -119,14 +119,14 @@ while :; do
 	sleep 0.2
 done`
 
-// TestTopInATerminal: what a person sees and does, in a real terminal.
+// TestTopInATerminal does what a person does in a real terminal, and checks the screens.
 func TestTopInATerminal(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)
 	coordinator := h.coordinate()
 	h.join(1, "n10", 0)
 	h.do("run", "--detach", "--job-id", "llama", "--procs-per-node", "3", "--", "sh", "-c", watchedJob)
-	seen := filepath.Join(h.dir, "seen") // of two jobs, top opens none
+	seen := filepath.Join(h.dir, "seen") // if there are two jobs, top opens none
 	h.do("run", "--detach", "--job-id", "short", "--procs-per-node", "1", "--", "sh", "-c", "until [ -e "+seen+" ]; do sleep 0.1; done; exit 3")
 	x := newTerminal(t, h)
 
@@ -138,7 +138,7 @@ func TestTopInATerminal(t *testing.T) {
 	}
 	x.press("Enter")
 	x.sees(`golaunch top > llama > attempt 0`)
-	x.sees(`^>▲ +2 +20 .*\d+ steps behind, `) // the worst is first, and why
+	x.sees(`^>▲ +2 +20 .*\d+ steps behind, `) // the worst rank is first, with the reason
 	x.sees(`▲ rank 2 on n10: \d+ steps behind`)
 	x.sees(`^r2 .*█`)
 	x.press("j")
@@ -207,13 +207,12 @@ func TestTopInATerminal(t *testing.T) {
 	x.run("clear; until golaunch jobs --all | grep -q 'short.*failed'; do sleep 0.1; done; clear; TERM=dumb golaunch top short; echo code $?")
 	x.sees(`^failed `)
 	x.sees(`^code 1$`)
-	x.run("clear; golaunch top llama </dev/null; echo code $?") // there is no keyboard
+	x.run("clear; golaunch top llama </dev/null; echo code $?") // without a keyboard
 	x.sees(`^code [01]$`)
 	h.do("stop", "--all")
 }
 
-// TestTopOfALocalJob shows a job of this machine as over when it is, with its ending, and the next
-// one.
+// TestTopOfALocalJob: top shows when a job of this machine is over, how it ended, and the next job.
 func TestTopOfALocalJob(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)

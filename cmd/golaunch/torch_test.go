@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// python is Debian's, which has python3-torch.
+// python is the Python of Debian, which has python3-torch.
 const python = "/usr/bin/python3"
 
 // TestTorchDDP trains on two nodes of two ranks: once undisturbed, once forked by fork servers with
@@ -38,7 +38,7 @@ func TestTorchDDP(t *testing.T) {
 	torchrun := exec.Command(python, "-m", "torch.distributed.run", "-r", "1", "-t", "1", "--nproc_per_node", "4",
 		"--master_port", "0", "--rdzv_backend", "c10d", "--rdzv_endpoint", "127.0.0.1:0",
 		script, "--steps", "60", "--checkpoint", filepath.Join(t.TempDir(), "ddp.pt"))
-	torchrun.Env = append(os.Environ(), "TMPDIR="+t.TempDir()) // its logs are there
+	torchrun.Env = append(os.Environ(), "TMPDIR="+t.TempDir()) // the logs are there
 	out, err := torchrun.CombinedOutput()
 	if err != nil {
 		t.Fatalf("torchrun: %v\n%s", err, out)
@@ -48,7 +48,7 @@ func TestTorchDDP(t *testing.T) {
 	}
 }
 
-// trainNodes runs the example on two nodes and returns what both printed.
+// trainNodes runs the example on two nodes and returns the output of both.
 func trainNodes(t *testing.T, preload string, args ...string) string {
 	t.Helper()
 	script, err := filepath.Abs("../../examples/torch-ddp/train.py")
@@ -84,10 +84,10 @@ func loss(t *testing.T, text string) string {
 	return m[1]
 }
 
-// needTorch ends a test for which there is no torch.
+// needTorch skips a test if there is no torch.
 func needTorch(t *testing.T, python string) {
 	t.Helper()
-	const find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)" // to import it takes seconds
+	const find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)" // an import would take seconds
 	if out, err := exec.Command(python, "-c", find).CombinedOutput(); err != nil {
 		suite.Missing(t, "%s has no torch (Debian: apt-get install python3-torch): %v\n%s", python, err, out)
 	}

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// agentCases are from the tests of its agent: how it starts processes, and what happens to their
-// output.
+// agentCases are from the tests of torch's agent: how it starts processes, and where their output
+// goes.
 var agentCases = []torchCase{
 	{
 		file: agentFile, tests: "test_run_happy_function test_run_function_with_return_value",

@@ -29,7 +29,7 @@ type torchRun struct {
 type torchNode struct {
 	r        *torchRun
 	out, err string
-	golaunch *process // if it is not torchrun, which has a number and an end
+	golaunch *process // nil for torchrun, which has a number and an end
 	id       int
 	end      chan int
 }
@@ -56,7 +56,7 @@ func (c *torchCase) run(t *testing.T, o *torch, real bool) torchAnswer {
 	return torchAnswer{Shows: strings.ReplaceAll(see(r), r.port, "PORT"), Says: r.nodes[0].errors()}
 }
 
-// start runs the command of one more node, whose own arguments come first.
+// start runs the command of one more node. The node's own arguments come first.
 func (r *torchRun) start(own string) *torchNode {
 	r.Helper()
 	name := filepath.Join(r.dir, fmt.Sprint("node-", len(r.nodes)))
@@ -143,7 +143,7 @@ func (n *torchNode) signal(sig syscall.Signal) {
 	}
 }
 
-// errors is the standard error so far.
+// errors returns the standard error so far.
 func (n *torchNode) errors() string {
 	n.r.Helper()
 	if n.golaunch != nil {
@@ -165,7 +165,7 @@ func (r *torchRun) read(name string) string {
 	return string(text)
 }
 
-// files is what the files have that a pattern names.
+// files returns the contents of the files that match a pattern.
 func (r *torchRun) files(pattern string) (text string) {
 	r.Helper()
 	names, err := filepath.Glob(filepath.Join(r.dir, pattern))
@@ -178,7 +178,7 @@ func (r *torchRun) files(pattern string) (text string) {
 	return text
 }
 
-// printed is what all commands print, when they have ended.
+// printed returns the output of all commands, when they have ended.
 func (r *torchRun) printed() (text string) {
 	r.Helper()
 	for _, n := range r.nodes {
@@ -188,7 +188,7 @@ func (r *torchRun) printed() (text string) {
 	return text
 }
 
-// shown is how the commands end, and the lines that they print, in order.
+// shown returns how the commands end, and their lines of output, in order.
 func (r *torchRun) shown() string {
 	r.Helper()
 	var ends []string
@@ -198,12 +198,12 @@ func (r *torchRun) shown() string {
 	return shows(strings.Join(slices.Compact(ends), ", "), r.printed())
 }
 
-// shows has some lines, in order, after a first one.
+// shows returns lines, in order, after a first line.
 func shows(first, lines string) string {
 	return first + "\n" + strings.Join(slices.Sorted(strings.Lines(lines)), "")
 }
 
-// A meeting is a named pipe: ranks write a line there, and wait for what never comes.
+// A meeting is a named pipe: ranks write a line to it, and then wait forever.
 type meeting struct {
 	r    *torchRun
 	pipe *os.File
@@ -220,7 +220,7 @@ func (r *torchRun) meets(name string) *meeting {
 	return &meeting{r, pipe}
 }
 
-// wait returns the next lines, one of each of so many ranks.
+// wait returns the next lines, one line of each of a number of ranks.
 func (m *meeting) wait(ranks int) (lines []string) {
 	m.r.Helper()
 	if err := m.pipe.SetReadDeadline(time.Now().Add(patience)); err != nil {

@@ -17,23 +17,23 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// A torchCase is what one or more of torch's own tests assert, as far as a command line shows it.
-// It is run by golaunch and by torchrun itself, each in a directory that has the programs of
+// A torchCase has the assertions of one or more of torch's own tests that a command line can show.
+// golaunch and torchrun itself run it, each in a directory that has the programs of
 // testdata/torchcases.
 type torchCase struct {
 	file, tests string // torch's file, and its tests with spaces between them
-	module      string // whose main torchrun is, if it is not torch.distributed.run
+	module      string // the module of torchrun, if not torch.distributed.run
 	env         []string
-	nodes       []string // what comes before args on each node, where there are several
+	nodes       []string // the arguments before args on each node, if there are several nodes
 	args        []string
 	do          func(*torchRun)        // instead of one command on each node
-	see         func(*torchRun) string // what is compared; else the ends of the commands and what they print
+	see         func(*torchRun) string // the facts to compare; nil: ends and output of the commands
 	want        string
-	says        string // what golaunch has to say on the standard error, and torchrun
+	says        string // a text that golaunch and torchrun must print on the standard error
 	torchSays   string
-	torch       string // what torchrun shows, if that differs
+	torch       string // the result of torchrun, if it differs
 	alone       bool   // torchrun is not run
-	lacks       string // what Debian's torch is built without, and these tests need
+	lacks       string // a part that these tests need and Debian's torch lacks
 }
 
 const (
@@ -47,10 +47,10 @@ const (
 	tailFile      = "elastic/multiprocessing/tail_log_test.py"
 )
 
-// words are the words of a text, followed by literal ones.
+// words returns the words of a text, followed by literal words.
 func words(text string, others ...string) []string { return append(strings.Fields(text), others...) }
 
-// sh is a shell script as the program.
+// sh returns a shell script as the program.
 func sh(flags, script string) []string { return words(flags+" --no-python sh -c", script) }
 
 const (
@@ -61,7 +61,7 @@ const (
 // ranks is shown by a job whose ranks each say which they are.
 func ranks(n int) string { return shows("succeeds", rows("rank %d of "+strconv.Itoa(n), n)) }
 
-// rows has a line for each number below n.
+// rows returns a line for each number below n.
 func rows(format string, n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -94,7 +94,7 @@ func reply(r *torchRun) string {
 	return ends + "\n" + string(sorted) + "\n"
 }
 
-// logs sees, after how the job ends and what it prints, the files of a pattern.
+// logs shows how the job ends, its output, and then the files that match a pattern.
 func logs(patterns ...string) func(*torchRun) string {
 	return func(r *torchRun) string {
 		text := r.shown()
@@ -107,8 +107,8 @@ func logs(patterns ...string) func(*torchRun) string {
 
 const sayBoth = `echo "out $RANK"; echo "err $RANK" >&2`
 
-// redirected is a job whose streams go to files, as --redirects says. With golaunch, console output
-// is in a file too.
+// redirected is a job whose streams go to files according to --redirects. With golaunch, console
+// output is in a file too.
 func redirected(streams string, lines ...string) torchCase {
 	torch := "succeeds\n" + strings.Join(lines, "\n") + "\n"
 	c := torchCase{
@@ -123,7 +123,7 @@ func redirected(streams string, lines ...string) torchCase {
 	return c
 }
 
-// places are where the words of two ranks are: on the console as they are, or behind a prefix, and
+// places are the places of the words of two ranks: on the console unchanged or behind a prefix, and
 // in the files.
 func places(r *torchRun) string {
 	text := r.nodes[0].result() + "\n"
@@ -155,8 +155,8 @@ func badStreams(text string) torchCase {
 	}
 }
 
-// stopped is a job that gets a signal when its ranks are up: none of them is left when it ends.
-// What --tee shows says more than the ranks could: torchrun has started them all, and leaves none
+// stopped is a job that gets a signal when its ranks are up: no rank is left when the job ends. The
+// output of --tee says more than the ranks could: torchrun has started them all, and leaves none
 // behind.
 func stopped(by syscall.Signal) torchCase {
 	return torchCase{
@@ -183,7 +183,7 @@ func stopped(by syscall.Signal) torchCase {
 	}
 }
 
-// recorded is the error that is recorded for rank 0, and what the caller gets of it.
+// recorded is the error that is recorded for rank 0, and the part of it that the caller gets.
 func recorded(r *torchRun) string {
 	text := r.nodes[0].result() + "\n"
 	type message struct {
@@ -215,7 +215,8 @@ func recorded(r *torchRun) string {
 	return text
 }
 
-// tails says how many prefixes have lines with which numbers, each once.
+// tails returns, for each set of line numbers, the number of prefixes whose lines have these
+// numbers, each once.
 func tails(text string) string {
 	numbers := map[string][]int{}
 	for line := range strings.Lines(text) {
@@ -241,7 +242,7 @@ func tails(text string) string {
 	return out
 }
 
-// roles are nodes that have ranks of a role.
+// roles has nodes with ranks of a role.
 func roles(of ...string) (nodes []string) {
 	for _, o := range of {
 		role, n, _ := strings.Cut(o, " ")
@@ -252,8 +253,8 @@ func roles(of ...string) (nodes []string) {
 
 const sayRole = `echo "$RANK of $WORLD_SIZE, $ROLE_NAME $ROLE_RANK of $ROLE_WORLD_SIZE, group $GROUP_RANK"`
 
-// assignment gives the sizes of the world and the roles whose ranks are complete, and how many
-// groups have consecutive ranks, in the world and in their role.
+// assignment returns the sizes of the world and of the roles whose ranks are complete, and the
+// number of groups with consecutive ranks in the world and in their role.
 func assignment(r *torchRun) string {
 	world, byRole, groups := map[string][]int{}, map[string][]int{}, map[int][2][]int{}
 	for line := range strings.Lines(r.printed()) {
@@ -285,8 +286,8 @@ func assignment(r *torchRun) string {
 	return r.nodes[0].result() + "\n" + text + strings.Join(each, "") + fmt.Sprintln(in, "groups")
 }
 
-// complete is a name that ends with a number, if the ranks are those below it, and all of them
-// otherwise.
+// complete returns a name with the number of ranks at the end if the ranks are complete, and all
+// ranks otherwise.
 func complete(name string, ranks []int) string {
 	n, _ := strconv.Atoi(name[strings.LastIndexByte(name, ' ')+1:])
 	if consecutive(ranks) && len(ranks) == n && slices.Min(ranks) == 0 {
@@ -305,11 +306,11 @@ func consecutive(n []int) bool {
 	return true
 }
 
-// untilLost is a rank that ends well in any attempt but the first, which never ends.
+// untilLost is a rank that never ends in the first attempt, and succeeds in any other attempt.
 const untilLost = `[ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0; echo $RANK >up; exec sleep 1000`
 
-// lose has two nodes of so many ranks meet, and kills the second, which is not the one that the
-// nodes meet at.
+// lose starts two nodes with a number of ranks each, and kills the second node, which is not the
+// node at which they meet.
 func lose(r *torchRun, each int) {
 	up := r.meets("up")
 	first := r.start("")
@@ -319,9 +320,9 @@ func lose(r *torchRun, each int) {
 	second.golaunch.kill()
 }
 
-// TestTorchCases runs the cases of torch's own tests. docs/torchrun.md describes each. What
-// torchrun itself answers is in a recording for each version of torch; it runs anew to make one
-// (-record), and for suite.All.
+// TestTorchCases runs the cases of torch's own tests. docs/torchrun.md describes each case. There
+// is a recording of torchrun's own answers for each version of torch; torchrun itself runs to make
+// a recording (-record), and for suite.All.
 func TestTorchCases(t *testing.T) {
 	t.Parallel()
 	o := startTorch(t)
@@ -365,7 +366,7 @@ func TestTorchCases(t *testing.T) {
 	}
 }
 
-// compare checks an answer against what the case expects of golaunch, or of torchrun.
+// compare checks an answer against the answer that the case expects of golaunch or torchrun.
 func (c *torchCase) compare(t *testing.T, who string, a torchAnswer, real bool) {
 	t.Helper()
 	want, says := c.want, c.says
@@ -382,8 +383,8 @@ func (c *torchCase) compare(t *testing.T, who string, a torchAnswer, real bool) 
 
 func matches(pattern, text string) bool { return regexp.MustCompile(pattern).MatchString(text) }
 
-// TestTorchCasesAreDocumented checks that docs/torchrun.md has each case once, with what golaunch
-// shows for those that run here.
+// TestTorchCasesAreDocumented checks that docs/torchrun.md has each case once, with the result of
+// golaunch for the cases that run here.
 func TestTorchCasesAreDocumented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/torchrun.md")

@@ -16,13 +16,13 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// torchftPython is a Python with torchft and torch.
+// torchftPython returns a Python with torchft and torch.
 func torchftPython(t *testing.T) string {
 	t.Helper()
 	return suite.Optional(t, "GOLAUNCH_TEST_TORCHFT", "Python with torchft")
 }
 
-// replicas is the command of replica groups that make as many steps.
+// replicas returns the command of replica groups that make a number of steps.
 func replicas(t *testing.T, steps int, flags ...string) []string {
 	t.Helper()
 	script, err := filepath.Abs("testdata/torchft/replica.py")
@@ -45,7 +45,7 @@ func TestReplicaGroups(t *testing.T) {
 	p.line(`group 0 step \d+ quorum \d+ of 0,1,2`)
 	without := regexp.MustCompile(`group 0 step \d+ quorum \d+ of 0,2 after`)
 	text, _ := p.out.read()
-	before := len(without.FindAllString(text, -1)) // it may have been the last to come
+	before := len(without.FindAllString(text, -1)) // the group may have been the last to come
 	kill(t, pid, syscall.SIGKILL)
 	gap := p.match(fmt.Sprintf(`(?s:(?:%s (\S+) s.*?){%d})`, without, before+1))[1]
 	if seconds, err := strconv.ParseFloat(gap, 64); err != nil || seconds > 4 {
@@ -62,7 +62,7 @@ func TestReplicaGroups(t *testing.T) {
 	}
 }
 
-// TestTooFewReplicaGroups: the job does without one group, and not without two.
+// TestTooFewReplicaGroups: the job can run without one group, but not without two.
 func TestTooFewReplicaGroups(t *testing.T) {
 	t.Parallel()
 	p := start(t, exec.Command(golaunch(t), replicas(t, 1_000_000, "--procs-per-node", "3", "--replica-groups", "3", "--min-groups", "2", "--max-restarts", "0")...))
@@ -78,7 +78,7 @@ func TestTooFewReplicaGroups(t *testing.T) {
 	p.ends(137, "job failed: rank 0 on ")
 }
 
-// TestTheLighthouseOutlivesItsNode kills the node that coordinates, and with it a group.
+// TestTheLighthouseOutlivesItsNode kills the coordinating node, and with it a group.
 func TestTheLighthouseOutlivesItsNode(t *testing.T) {
 	t.Parallel()
 	nodes := nettest.Nodes(t, "10.77.0.2", "10.77.0.3", "10.77.0.4")
@@ -124,7 +124,7 @@ func TestTrainWithTorchft(t *testing.T) {
 	}
 }
 
-// chaos is a job of a replica group on each of several nodes, to which things happen.
+// chaos is a job with a replica group on each of several nodes, and with random faults.
 type chaos struct {
 	t     *testing.T
 	nodes []nettest.Node
@@ -148,7 +148,7 @@ func newChaos(t *testing.T, nodes int, steps int) *chaos {
 	return c
 }
 
-// steps is how far the groups are.
+// steps returns the steps that the groups have reached.
 func (c *chaos) steps() (most int) {
 	for _, p := range c.procs {
 		text, _ := p.out.read()
@@ -160,7 +160,7 @@ func (c *chaos) steps() (most int) {
 	return most
 }
 
-// rank is the process of the rank that was started last on a node.
+// rank returns the process of the rank that was started last on a node.
 func (c *chaos) rank(i int) int {
 	text, _ := c.procs[i].out.read()
 	all := regexp.MustCompile(`group \d+ pid (\d+)`).FindAllStringSubmatch(text, -1)
@@ -171,8 +171,8 @@ func (c *chaos) rank(i int) int {
 	return pid
 }
 
-// TestReplicaChaos compares how far groups come while ranks are killed and stopped, cables are cut
-// and the coordinator is killed again and again, with how far they come undisturbed.
+// TestReplicaChaos kills and stops ranks, cuts cables and kills the coordinator, again and again.
+// It compares the steps that groups reach meanwhile with the steps that they reach undisturbed.
 func TestReplicaChaos(t *testing.T) {
 	suite.LeftToAll(t, "it takes minutes")
 	rng := rand.New(rand.NewPCG(1, 1))

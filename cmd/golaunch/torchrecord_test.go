@@ -22,13 +22,14 @@ const (
 	torchAnswers  = "testdata/torchruns"
 )
 
-// recordTorch has torchrun run, and its answers written down. It runs for suite.All as well.
+// recordTorch makes the tests run torchrun and record its answers. torchrun also runs for
+// suite.All.
 var recordTorch = flag.Bool("record", false, "have TestTorchCases run torchrun itself, and write its answers to "+torchAnswers)
 
 const howToRecord = "run go test ./cmd/golaunch -run TestTorchCases -record with that torch's Python in " + testPython
 
-// A torchAnswer is what a case shows, and what its first command says on the standard error; of a
-// recorded one only the part that the case looks for.
+// A torchAnswer is the result of a case, and the standard error of its first command; a recorded
+// answer has only the part of the standard error that the case looks for.
 type torchAnswer struct {
 	Shows string `json:"shows"`
 	Says  string `json:"says,omitempty"`
@@ -50,7 +51,7 @@ func (c *torchCase) key() string {
 	return strings.Join(words, " ")
 }
 
-// torchRecordings are the recordings of all versions.
+// torchRecordings returns the recordings of all versions.
 func torchRecordings(t *testing.T) (all []*torchRecording) {
 	t.Helper()
 	if *recordTorch {
@@ -74,7 +75,7 @@ func torchRecordings(t *testing.T) (all []*torchRecording) {
 	return all
 }
 
-// answer is what torchrun has answered to a case, if it is asked.
+// answer returns torchrun's answer to a case, if torchrun is asked.
 func (r *torchRecording) answer(t *testing.T, c *torchCase) (torchAnswer, bool) {
 	t.Helper()
 	if c.alone || c.lacks != "" && strings.HasSuffix(r.Torch, "debian") {
@@ -139,7 +140,7 @@ var digests = sync.OnceValues(func() (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), err
 })
 
-// digest is that of all programs of the cases.
+// digest returns the digest of all programs of the cases.
 func digest(t *testing.T) string {
 	t.Helper()
 	d, err := digests()

@@ -10,13 +10,13 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
-// torchrunOn is the command that a node of a job runs.
+// torchrunOn returns the command that a node of a job runs.
 func torchrunOn(t *testing.T, n nettest.Node, args ...string) *exec.Cmd {
 	return n.Command(append([]string{golaunch(t), "torchrun"}, args...)...)
 }
 
-// TestTorchrunNodeRanks gives nodes ranks that are not the order of their addresses. The endpoint
-// is node rank 1's.
+// TestTorchrunNodeRanks gives nodes ranks in another order than their addresses. The endpoint is on
+// the node with rank 1.
 func TestTorchrunNodeRanks(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -32,7 +32,7 @@ func TestTorchrunNodeRanks(t *testing.T) {
 	ended(t, all...)
 }
 
-// TestTorchrunTorch has real ranks of torch meet.
+// TestTorchrunTorch: real ranks of torch meet.
 func TestTorchrunTorch(t *testing.T) {
 	t.Parallel()
 	needTorch(t, python)
@@ -70,7 +70,7 @@ func TestTorchrunOfAnEnvironment(t *testing.T) {
 	c.Dir = dir
 	start(t, c).ends(0, env+"\n")
 
-	// So does a link to that link, by its name on the PATH.
+	// A link to that link, called by its name in the PATH, runs the same Python.
 	bin := filepath.Join(dir, "bin")
 	if err := errors.Join(os.Mkdir(bin, 0o700), os.Symlink("../venv/bin/torchrun", filepath.Join(bin, "torchrun"))); err != nil {
 		t.Fatal(err)

@@ -18,9 +18,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// testPython names a variable with the Python whose torch the cases of torch are run against, such
-// as that of a virtual environment with PyPI's newest. Without it, the torch of testRoot, or
-// Debian's.
+// testPython names a variable with the Python whose torch runs the cases of torch, such as the
+// Python of a virtual environment with PyPI's newest torch. Without the variable, the torch of
+// testRoot runs them, or Debian's.
 const testPython = "GOLAUNCH_TEST_PYTHON"
 
 // testRoot names a variable with the root of a Debian that has a newer python3-torch than the
@@ -29,9 +29,9 @@ const testPython = "GOLAUNCH_TEST_PYTHON"
 //	mmdebstrap --variant=essential --include=python3-torch sid ROOT
 const testRoot = "GOLAUNCH_TEST_TORCH"
 
-// inRoot is the Python of another root, which has this one's temporary files, working directory,
-// processes and hosts. A name that is not among its hosts is unknown at once: there are no name
-// servers.
+// inRoot returns the Python of another root, which has the temporary files, working directory,
+// processes and hosts of this root. A name that is not among its hosts is unknown at once: there
+// are no name servers.
 const inRoot = `#!/bin/sh
 exec unshare --mount sh -c '
 	root=$1 tmp=$2
@@ -42,14 +42,14 @@ exec unshare --mount sh -c '
 ' sh '%s' '%s' "$@"
 `
 
-// oldestTorch is the first whose torchrun has all flags that the cases use.
+// oldestTorch is the first version whose torchrun has all flags that the cases use.
 const oldestTorch = "2.14"
 
-// A torch is a Python that has torch, and a process of it that is torchrun as often as it is asked
-// to.
+// A torch is a Python that has torch, with a process of this Python that runs torchrun on each
+// request.
 type torch struct {
 	python, version string
-	env             []string // what this torch needs
+	env             []string // the variables that this torch needs
 	stdin           io.WriteCloser
 	ready           chan error
 
@@ -58,7 +58,7 @@ type torch struct {
 	ends map[int]chan<- int
 }
 
-// An order starts a torchrun, or sends one a signal.
+// An order starts a torchrun, or sends a signal to a torchrun.
 type order struct {
 	ID     int               `json:"id"`
 	Module string            `json:"module,omitempty"`
@@ -70,8 +70,8 @@ type order struct {
 	Signal syscall.Signal    `json:"signal,omitempty"`
 }
 
-// startTorch finds the newest torch that this machine has, and if torchrun itself is to run starts
-// it; it is ready some seconds later.
+// startTorch finds the newest torch on this machine, and starts it if torchrun itself must run; it
+// is ready some seconds later.
 func startTorch(t *testing.T) *torch {
 	t.Helper()
 	o := &torch{python: os.Getenv(testPython), ready: make(chan error, 1), ends: map[int]chan<- int{}}
@@ -90,7 +90,7 @@ func startTorch(t *testing.T) *torch {
 	}
 	o.version = strings.TrimSpace(string(version))
 	if o.debian() {
-		o.env = append(o.env, "USE_LIBUV=0") // it is built without
+		o.env = append(o.env, "USE_LIBUV=0") // it is built without libuv
 	}
 	if !*recordTorch && !suite.All() {
 		return o
@@ -124,7 +124,7 @@ func startTorch(t *testing.T) *torch {
 	return o
 }
 
-// debian says that this torch is Debian's build.
+// debian reports whether this torch is Debian's build.
 func (o *torch) debian() bool {
 	return strings.HasSuffix(o.version, "debian") || o.python == python
 }
@@ -137,10 +137,10 @@ func before(a, b string) bool {
 	return x[0] < y[0] || x[0] == y[0] && x[1] < y[1]
 }
 
-// runs says that torchrun itself is run.
+// runs reports whether torchrun itself runs.
 func (o *torch) runs() bool { return o.stdin != nil }
 
-// read hands the ends of torchruns to those that wait for them.
+// read passes the ends of torchruns to the goroutines that wait for them.
 func (o *torch) read(from io.Reader) {
 	lines := bufio.NewScanner(from)
 	if !lines.Scan() {
@@ -151,7 +151,7 @@ func (o *torch) read(from io.Reader) {
 	for lines.Scan() {
 		var end struct{ ID, Code int }
 		if err := json.Unmarshal(lines.Bytes(), &end); err != nil {
-			continue // the line is shown as no end at all
+			continue // the line is not the end of a torchrun
 		}
 		o.mu.Lock()
 		o.ends[end.ID] <- end.Code

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// torchCases are all that are run, in the order of torch's files.
+// torchCases has all cases that are run, in the order of torch's files.
 var torchCases = slices.Concat(commandCases, agentCases)
 
-// commandCases are from the tests of its command line.
+// commandCases are from the tests of torchrun's command line.
 var commandCases = []torchCase{
 	{
 		file: runFile, tests: "test_launch_user_script_python",
@@ -56,7 +56,7 @@ var commandCases = []torchCase{
 			if text := r.shown(); text != ranks(runtime.NumCPU()) {
 				return text
 			}
-			return "a rank for each CPU\n" // a recording is of another machine
+			return "a rank for each CPU\n" // a recording comes from another machine
 		},
 		want: "a rank for each CPU\n",
 	},

@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/sshtest"
 )
 
-// clusterFile is a file whose nodes are those of a test's provider, and a command for its verbs.
+// clusterFile returns a file whose nodes come from a test's provider, and a command for its verbs.
 func (h *heads) clusterFile(text string) (file string, do func(args ...string) *process) {
 	h.t.Helper()
 	file = h.capacity(text)
@@ -68,13 +68,13 @@ func noCoordinator(t *testing.T, dir string) {
 		t.Fatalf("%d processes, %v", len(all), err)
 	}
 	for _, file := range all {
-		if text, _ := os.ReadFile(file); strings.Contains(string(text), "--state-dir="+dir) { // it may have ended
+		if text, _ := os.ReadFile(file); strings.Contains(string(text), "--state-dir="+dir) { // the process may have ended
 			t.Errorf("%s still runs", strings.ReplaceAll(string(text), "\x00", " "))
 		}
 	}
 }
 
-// TestMistakesInAClusterFile are one line each, and start nothing.
+// TestMistakesInAClusterFile: each mistake gives one line, and starts nothing.
 func TestMistakesInAClusterFile(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)
@@ -98,8 +98,8 @@ func TestMistakesInAClusterFile(t *testing.T) {
 	}
 }
 
-// TestUpOnALoginNode has the coordinator on a host that ssh reaches. attach opens a shell there, in a
-// terminal. Nothing is left there in the end.
+// TestUpOnALoginNode runs the coordinator on a host that ssh reaches. attach opens a shell there,
+// in a terminal. In the end, nothing is left on the host.
 func TestUpOnALoginNode(t *testing.T) {
 	t.Parallel()
 	hosts := sshtest.Start(t, 1)
@@ -121,7 +121,8 @@ func TestUpOnALoginNode(t *testing.T) {
 	left(t, hosts)
 }
 
-// TestADryRunLeavesNothing, not even the key that a machine would be made with.
+// TestADryRunLeavesNothing: a dry run leaves nothing, not even the key with which a machine would
+// be made.
 func TestADryRunLeavesNothing(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()

@@ -46,7 +46,7 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// TestAJobInARank takes nothing away from the job that the rank belongs to.
+// TestAJobInARank: a job in a rank takes nothing away from the rank's own job.
 func TestAJobInARank(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()

@@ -40,7 +40,7 @@ func (v versionShown) String() string {
 	return fmt.Sprintf("golaunch %s (%s, %s/%s)", v.Version, v.Go, v.OS, v.Arch)
 }
 
-// readBuild reads what the go command recorded in this binary.
+// readBuild reads the facts that the go command recorded in this binary.
 func readBuild() versionShown {
 	v := versionShown{Version: version.String(), Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

@@ -16,7 +16,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/workspace"
 )
 
-// project is a directory with a program.
+// project returns a directory with a program.
 func project(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -40,8 +40,8 @@ func noWorkspace(t *testing.T, job string) {
 	}
 }
 
-// TestWorkspaceOnACluster checks that a submitter's directory is where the ranks run on all nodes,
-// that it is the submitter's newest, and that each job has its own.
+// TestWorkspaceOnACluster checks that the ranks run in the submitter's directory on all nodes, that
+// this is the newest content of the directory, and that each job has its own copy.
 func TestWorkspaceOnACluster(t *testing.T) {
 	t.Parallel()
 	h, coordinator, n10, n9 := up(t, 1)
@@ -55,7 +55,7 @@ func TestWorkspaceOnACluster(t *testing.T) {
 	if out := ended(t, h.start(0, append(job, "cat", "lib/part")...)); strings.Contains(out, "one") || strings.Count(out, "two\n") != 2 {
 		t.Errorf("after a change the ranks print %q", out)
 	}
-	// What a rank writes stays for the job's next attempt, and is no other job's.
+	// Files that a rank writes stay for the job's next attempt, and no other job sees them.
 	out := ended(t, h.start(0, append(job, "sh", "-c", "[ -f mine ] && echo again || { touch mine; exit 1; }")...))
 	if !strings.Contains(out, "[r0 n9] again") || !strings.Contains(out, "[r1 n10] again") {
 		t.Errorf("later attempts print %q", out)
@@ -70,7 +70,8 @@ func TestWorkspaceOnACluster(t *testing.T) {
 	if out := h.do("status", "w"); !regexp.MustCompile(`workspace [0-9a-f]{12} \(3 files, [0-9.]+ KiB\)`).MatchString(out) {
 		t.Errorf("status prints %s", out)
 	}
-	// A node that comes later gets it, though the submitter's directory has changed meanwhile.
+	// A node that comes later gets the workspace, although the submitter's directory has changed
+	// meanwhile.
 	must(t, os.RemoveAll(filepath.Join(h.dir, "lib")))
 	n9.cmd.Process.Kill()
 	n9.wait()
@@ -85,7 +86,8 @@ func TestWorkspaceOnACluster(t *testing.T) {
 	noWorkspace(t, "w")
 }
 
-// TestWorkspaceOfARendezvous checks that the ranks of all nodes run in what the first has.
+// TestWorkspaceOfARendezvous checks that the ranks of all nodes run in the workspace of the first
+// node.
 func TestWorkspaceOfARendezvous(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
@@ -101,7 +103,8 @@ func TestWorkspaceOfARendezvous(t *testing.T) {
 	ended(t, b)
 }
 
-// TestWorkspaceOfASimulation checks that simulated nodes have it too, each in a directory of its own.
+// TestWorkspaceOfASimulation checks that simulated nodes also have the workspace, each in a
+// directory of its own.
 func TestWorkspaceOfASimulation(t *testing.T) {
 	t.Parallel()
 	p := start(t, exec.Command(golaunch(t), "--simulate", "--nodes", "2", "-g", "1", "--workspace", project(t), "--", "sh", "-c", "touch rank$RANK; sh train.sh"))
@@ -110,7 +113,7 @@ func TestWorkspaceOfASimulation(t *testing.T) {
 	ended(t, p)
 }
 
-// TestWorkspaceOverSSH checks that the machines need no directory of the submitter's.
+// TestWorkspaceOverSSH checks that the machines do not need the submitter's directory.
 func TestWorkspaceOverSSH(t *testing.T) {
 	t.Parallel()
 	h := sshtest.Start(t, 2)
@@ -122,8 +125,9 @@ func TestWorkspaceOverSSH(t *testing.T) {
 	left(t, h)
 }
 
-// TestWorkspaceOutlivesItsAgent checks that the ranks of a killed agent keep their directory, though
-// another process removes what the dead have left, and that it goes with the job.
+// TestWorkspaceOutlivesItsAgent checks that the ranks of a killed agent keep their directory,
+// although another process removes the directories of dead processes, and that the directory is
+// removed at the end of the job.
 func TestWorkspaceOutlivesItsAgent(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)
@@ -180,8 +184,8 @@ func TestWorkspaceOutlivesItsCoordinator(t *testing.T) {
 	}
 }
 
-// stalls is a way to the coordinator, on a node, that stops after a number of bytes for the node. It
-// then closes paused.
+// stalls is a proxy to the coordinator, on a node, that stops after it has forwarded a number of
+// bytes to the node. It then closes paused.
 func (h *heads) stalls(node int, after int64) (at string, paused chan struct{}) {
 	h.t.Helper()
 	var l net.Listener
@@ -216,8 +220,8 @@ func (h *heads) stalls(node int, after int64) (at string, paused chan struct{}) 
 	return l.Addr().String(), paused
 }
 
-// TestWorkspaceIsCutOff checks that an agent that is killed while a workspace comes leaves nothing
-// that is used, and that its job goes on when it is back.
+// TestWorkspaceIsCutOff kills an agent while a workspace arrives. It checks that no partial
+// workspace is used, and that the job goes on when the agent is back.
 func TestWorkspaceIsCutOff(t *testing.T) {
 	t.Parallel()
 	h := newCluster(t)

@@ -254,7 +254,8 @@ func (c *clock) train() {
 	}
 }
 
-// mix spreads the waits of a replica's ranks for each other evenly over their part of the step.
+// mix spreads the waits of a replica's ranks for each other evenly over the given time, which is
+// whole.
 func (c *clock) mix(d int, whole float64) {
 	w := c.w
 	for s := range w.pp {

@@ -63,7 +63,7 @@ func gpuOf(r *Rank) string {
 
 func (s *screen) eventCount() int { return max(1, len(s.moments())) }
 
-// moments are the decisions about the job that is shown or selected, or about one attempt of it.
+// moments returns the decisions about the shown or selected job, or about one attempt of that job.
 func (s *screen) moments() []report.Moment {
 	j, attempt := s.job(), s.chosen().attempt-1
 	switch {
@@ -75,7 +75,7 @@ func (s *screen) moments() []report.Moment {
 	return slices.DeleteFunc(slices.Clone(j.History), func(m report.Moment) bool { return m.Attempt != attempt })
 }
 
-// events lists the decisions about the job that is shown or selected, the newest last.
+// events lists the decisions about the shown or selected job, the newest last.
 func (s *screen) events(l *look, height int) (string, []string) {
 	all := s.moments()
 	if len(all) == 0 {

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// leastWidth and leastHeight are the smallest screen that has room for anything.
+// leastWidth and leastHeight are the size of the smallest screen that can show something.
 const leastWidth, leastHeight = 12, 4
 
-// frame returns the screen as text: as many lines as the screen is high, none wider than the
-// screen. It depends only on the screen. If the picture is old, only the line that says so stands
-// out.
+// frame returns the screen as text, with as many lines as the screen has rows, and no line wider
+// than the screen. It depends on nothing except the screen. If the picture is old, no line stands
+// out except the line that reports the age.
 func (s *screen) frame() string {
 	if s.width < leastWidth || s.height < leastHeight {
 		return cut("make it larger", s.width, "")
@@ -45,7 +45,7 @@ func (s *screen) lines(l *look) []string {
 	return lines
 }
 
-// foot and top are how many lines the footer and the header have.
+// foot and top are the numbers of lines of the footer and the header.
 func (s *screen) foot() int { return btoi(s.height >= 8) }
 
 func (s *screen) top() int {
@@ -87,7 +87,7 @@ func (s *screen) share(heights *[panes]int) {
 	}
 }
 
-// heatLines is how many lines the heat map has to show, with its title.
+// heatLines is the number of lines of the heat map, with its title.
 func (s *screen) heatLines() int {
 	if s.current().rank >= 0 {
 		return len(measures) + 1
@@ -116,8 +116,8 @@ func (s *screen) tall(wanted int) (heights [panes]int) {
 	return heights
 }
 
-// below is the pane under the table if there is room for only one: the user's choice, or the heat
-// map, or the events while the heat map is empty.
+// below is the pane under the table if there is room for no more than one pane: the user's choice,
+// or the heat map, or the events while the heat map is empty.
 func (s *screen) below() pane {
 	if s.lower == tablePane {
 		if s.current().attempts {

@@ -23,11 +23,11 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "accept the pictures in testdata as they are drawn now")
 
-// plainTheme has no style at all: pictures of it can be read.
+// plainTheme has no styles: pictures in it are readable.
 var plainTheme = Theme{Name: "plain"}
 
-// watched is what a model has of a source after it was asked. It is called in a bubble of virtual
-// time.
+// watched returns the state of a model after its source was asked. It must be called in a bubble of
+// virtual time.
 func watched(t *testing.T, s view.Source) *Picture {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -65,7 +65,7 @@ func (s *screen) sized(width, height int) *screen {
 	return s
 }
 
-// same holds a picture against the one in testdata.
+// same compares a picture with the picture in testdata.
 func same(t *testing.T, name string, s *screen) {
 	t.Helper()
 	got := s.frame()
@@ -109,7 +109,7 @@ func fits(t interface {
 	}
 }
 
-// TestPictures are what people see. Look at them when they change.
+// TestPictures compares the pictures that people see. Look at them when they change.
 func TestPictures(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -151,7 +151,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// TestThemes are the same picture in each theme, with its control sequences.
+// TestThemes has the same picture in each theme, with its control sequences.
 func TestThemes(t *testing.T) {
 	for i, theme := range Themes() {
 		s := simulated(t, &viewtest.Cluster{Nodes: 2, Slow: 3}, "enter", "n", "tab").sized(60, 16)
@@ -175,7 +175,7 @@ func TestSlow(t *testing.T) {
 	})
 }
 
-// source is a coordinator that answers what a test says.
+// source is a coordinator with the answers of a test.
 type source struct {
 	viewtest.Cluster
 	status  report.Status
@@ -225,7 +225,7 @@ func alone(now time.Time) *source {
 	return s
 }
 
-// TestSmallPictures are of clusters that are not simulated by viewtest.
+// TestSmallPictures has pictures of clusters that viewtest does not simulate.
 func TestSmallPictures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		same(t, "empty", pictured(watched(t, &source{status: report.Status{Version: "v1.0.0"}})))
@@ -241,7 +241,7 @@ func TestSmallPictures(t *testing.T) {
 	})
 }
 
-// TestTrouble keeps the picture, and says how old it is.
+// TestTrouble: while there is trouble, the picture stays, with its age.
 func TestTrouble(t *testing.T) {
 	s := simulated(t, &viewtest.Cluster{Nodes: 2, Slow: -1})
 	s.clock = s.clock.Add(13 * time.Second)
@@ -254,7 +254,7 @@ func TestTrouble(t *testing.T) {
 	})
 }
 
-// TestOverlays stand over the panes.
+// TestOverlays: overlays cover the panes.
 func TestOverlays(t *testing.T) {
 	s := simulated(t, &viewtest.Cluster{Nodes: 16, Slow: -1}, "d")
 	s.probe = probe{name: "how fast all nodes answer", done: true}
@@ -303,7 +303,7 @@ func (o *once) Logs(ctx context.Context, id string, f report.LogFilter) iter.Seq
 	return o.Cluster.Logs(ctx, id, f)
 }
 
-// TestPrint is the same, once, as text.
+// TestPrint has the same picture, printed once as text.
 func TestPrint(t *testing.T) {
 	s := simulated(t, &viewtest.Cluster{Nodes: 16, Slow: 5})
 	for name, job := range map[string]string{"once": "", "once-job": "llama-70b", "once-backoff": "moe-ablation-3"} {

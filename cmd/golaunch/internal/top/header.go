@@ -48,7 +48,7 @@ func piecesWidth(all []piece) int {
 	return n
 }
 
-// header shows the place, its progress, and what is wrong.
+// header shows the place, its progress, and its problems.
 func (s *screen) header(l *look) []string {
 	lines := []string{s.crumbs(l)}
 	if s.height >= 8 {
@@ -87,7 +87,7 @@ func (s *screen) crumbs(l *look) string {
 	return l.paint(title, way) + strings.Repeat(" ", max(0, s.width-width(way)-width(right))) + l.paint(dim, right)
 }
 
-// summary is the second line: a job's progress, or how many jobs and nodes there are.
+// summary is the second line: a job's progress, or the numbers of jobs and nodes.
 func (s *screen) summary() []piece {
 	if j := s.picture.Job(s.current().job); j != nil {
 		return s.jobSummary(j)
@@ -141,7 +141,7 @@ func (s *screen) jobSummary(j *Job) []piece {
 	return all
 }
 
-// saved says how old the last checkpoint is, and whether one is being written.
+// saved shows the age of the last checkpoint, and whether a checkpoint is being written.
 func saved(s *report.Saves) string {
 	switch {
 	case s.InFlight != nil:
@@ -199,8 +199,8 @@ func beatRole(j *Job) role {
 	return good
 }
 
-// trouble says what is wrong with the picture, with the shown place, or with its worst row. It
-// takes two lines if there is room.
+// trouble describes the problem of the picture, of the shown place, or of its worst row. It takes
+// two lines if there is room.
 func (s *screen) trouble(l *look) []string {
 	level, why := s.complaint()
 	lines := wrap(clean(why), s.width-2, 1+btoi(s.height >= 20), l.ellipsis)

@@ -5,7 +5,7 @@ import (
 	"unicode"
 )
 
-// want is what a key asks for beyond the screen.
+// want is an action beyond the screen that a key asks for.
 type want int
 
 const (
@@ -18,12 +18,12 @@ const (
 	wantProbe
 )
 
-// far is further than any list is long.
+// far is greater than the length of any list.
 const far = 1 << 30
 
 // press handles a key. Keys have bubbletea's names: "j", "pgdown", "ctrl+c".
 func (s *screen) press(key string) want {
-	if after, quick := strings.CutPrefix(key, "alt+"); quick { // terminals send esc and another key like this, if they are pressed together
+	if after, quick := strings.CutPrefix(key, "alt+"); quick { // terminals send esc and another key in this form, if the keys come together
 		s.press("esc")
 		return s.press(after)
 	}
@@ -68,8 +68,8 @@ func (s *screen) motion(key string) bool {
 	return true
 }
 
-// pressOver handles keys over an overlay. Any key closes it, and then a key that asks for something
-// asks; s and d ask again.
+// pressOver handles keys over an overlay. Any key closes the overlay, and then has its usual effect
+// if it asks for something; s and d ask again.
 func (s *screen) pressOver(key string) want {
 	was := s.over
 	s.over = noOverlay

@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// probe holds how fast nodes answer, for those that have answered.
+// probe holds the answer times of the nodes that have answered.
 type probe struct {
 	name  string
 	pongs []launcher.Pong
@@ -25,7 +25,7 @@ type stacks struct {
 	done            bool
 }
 
-// keyHelp are the keys and what they do.
+// keyHelp has the keys and their effects.
 var keyHelp = [][2]string{
 	{"j k, arrows", "a row down, up"},
 	{"g G", "the first, the last"},

@@ -17,7 +17,7 @@ type (
 	Alert = alert.Alert
 )
 
-// The levels of what is wrong.
+// The levels of problems.
 const (
 	Fine = alert.Fine
 	Note = alert.Note

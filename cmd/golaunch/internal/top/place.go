@@ -11,10 +11,10 @@ type place struct {
 	job, node string
 	// rank is a rank of the job, or noRank.
 	rank int
-	// other shows the other kind of rows: nodes instead of jobs, ranks instead of nodes.
+	// other is true to show the other kind of rows: nodes instead of jobs, ranks instead of nodes.
 	other bool
-	// attempts is true to show the attempts of the job. attempt is one of these, counted from 1, or
-	// 0 for all.
+	// attempts is true to show the attempts of the job. attempt is the number of one attempt,
+	// counted from 1, or 0 for all.
 	attempts bool
 	attempt  int
 }
@@ -87,7 +87,7 @@ func (p *Picture) rank(job string, rank int) *Rank {
 	return nil
 }
 
-// nodesOf are the nodes of a job, or all.
+// nodesOf returns the nodes of a job, or all nodes.
 func (p *Picture) nodesOf(at place) []*Node {
 	if j := p.Job(at.job); j != nil {
 		return j.Nodes

@@ -14,8 +14,8 @@ import (
 // Print shows at most mostRanks ranks of a job, and mostNodes nodes.
 const mostRanks, mostNodes = 20, 20
 
-// Settled waits until all nodes of a model that is Ready have reported all ranks, or have failed
-// to, or until ctx ends. It does not wait for nodes of finished jobs.
+// Settled waits until all nodes of a model that is Ready have reported all ranks or have failed to
+// report them, or until ctx ends. It does not wait for nodes of finished jobs.
 func Settled(ctx context.Context, m *view.Model) {
 	for {
 		changed := m.Changed()
@@ -83,7 +83,7 @@ func (s *screen) once(job string, l *look) []string {
 	return lines
 }
 
-// whole is the table of a place, with its first rows, at most most.
+// whole returns the table of a place with its first rows. most bounds the number of rows.
 func (s *screen) whole(l *look, at place, most int) []string {
 	list := s.picture.list(at, "")
 	g := l.grid(list.columns, s.width)

@@ -11,10 +11,10 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// longest is the room for names in a table.
+// longest is the greatest width of names in a table.
 const longest = 24
 
-// nameWidth is the room that the longest of several names needs.
+// nameWidth returns the width of the longest of several names.
 func nameWidth[T any](all []T, least int, name func(T) string) int {
 	w := least
 	for _, v := range all {

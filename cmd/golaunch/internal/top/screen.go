@@ -30,7 +30,7 @@ const (
 // spot is a place and the row that is chosen there.
 type spot struct {
 	at place
-	// chosen is the selected row once the user has moved; before, it is the worst row.
+	// chosen is the selected row once the user has moved; before that, the worst row is selected.
 	chosen place
 	moved  bool
 	index  int
@@ -40,7 +40,7 @@ type spot struct {
 // screen is everything that a frame depends on. press and show change it; frame reads it.
 type screen struct {
 	picture *Picture
-	// clock is the time now, and fresh when the picture was last up to date.
+	// clock is the present time, and fresh is when the picture was last up to date.
 	clock, fresh time.Time
 	// trail holds the spots from the first to the shown one.
 	trail []spot
@@ -63,7 +63,7 @@ type display struct {
 	zone          *time.Location
 }
 
-// selection is what the user has chosen by keys.
+// selection has the user's choices by keys.
 type selection struct {
 	// focus is the pane that gets the keys. lower is the pane that the user wants below the table;
 	// tablePane for no choice.
@@ -139,13 +139,13 @@ func (s *screen) enter() {
 	case s.rows.n == 0:
 	case to.attempt == 0:
 		s.open(to)
-	case j != nil && j.Attempt == to.attempt-1: // the way to its nodes
+	case j != nil && j.Attempt == to.attempt-1: // the path to its nodes
 		s.trail = s.trail[:len(s.trail)-1]
 		if to = (place{job: j.ID, rank: noRank}); s.current() != to {
 			s.open(to)
 		}
 		s.settle()
-	default: // of earlier attempts only events and logs are left
+	default: // an earlier attempt has nothing left but events and logs
 		s.focus, s.lower = eventPane, eventPane
 	}
 }

@@ -2,7 +2,7 @@ package top
 
 import "strings"
 
-// Look is what a terminal can show, according to its variables.
+// Look says what a terminal can show, according to its variables.
 type Look struct {
 	// Dumb is true if TERM is missing, or says that the terminal cannot draw.
 	Dumb bool
@@ -28,8 +28,8 @@ func Surroundings(environ []string) Look {
 	return l
 }
 
-// themes are those that a terminal can show. Without a locale, as in many containers, it is assumed
-// to know UTF-8.
+// themes returns the themes that a terminal can show. Without a locale, as in many containers, the
+// terminal is assumed to know UTF-8.
 func (l Look) themes() []Theme {
 	all := Themes()
 	if l.Plain {

@@ -15,7 +15,7 @@ import (
 // shown is the picture of golaunch top in the documents, from the top of the repository.
 const shown = "../../../../docs/pictures/top.svg"
 
-// TestShown draws the picture in the documents, which is what a terminal shows.
+// TestShown draws the picture in the documents, which is the same as in a terminal.
 func TestShown(t *testing.T) {
 	s := simulated(t, &viewtest.Cluster{Nodes: 16, Slow: 3}, "j", "j", "enter").sized(110, 30)
 	s.themes = []Theme{dark(t)}
@@ -42,7 +42,7 @@ func dark(t *testing.T) Theme {
 	return Theme{}
 }
 
-// style is how a terminal writes.
+// style is the style in which a terminal writes.
 type style struct {
 	ink, ground string
 	bold        bool

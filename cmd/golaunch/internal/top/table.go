@@ -30,7 +30,7 @@ const (
 	leastName = 7
 )
 
-// narrow drops columns until the rest fits, and returns the indexes of the rest.
+// narrow drops columns until the remaining columns fit, and returns the indexes of these.
 func narrow(columns []column, room int) (stay []int) {
 	for i := range columns {
 		stay = append(stay, i)

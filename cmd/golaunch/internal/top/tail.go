@@ -31,7 +31,7 @@ type tailing struct {
 	state string
 }
 
-// subject is whose log is followed.
+// subject says whose log is followed.
 type subject struct {
 	job     string
 	attempt int
@@ -40,11 +40,12 @@ type subject struct {
 	// prefix is true to write the ranks before each line, and to fold lines that several ranks have
 	// in common.
 	prefix bool
-	// past is true for an attempt that is over. Otherwise the log of the next attempt follows.
+	// past is true for a finished attempt. Otherwise the log of the next attempt follows.
 	past bool
 }
 
-// subject is the ranks whose log belongs to a place: a rank's, a node's or a job's.
+// subject returns the ranks whose log belongs to a place: the ranks of a job or a node, or one
+// rank.
 func (p *Picture) subject(at place) (subject, bool) {
 	ranks := p.ranks(at)
 	j := p.Job(at.job)
@@ -65,7 +66,7 @@ func (p *Picture) subject(at place) (subject, bool) {
 	return s.of(ranks), true
 }
 
-// of limits the subject to some ranks, the worst ones if they are many.
+// of limits the subject to a number of ranks, to the worst if there are too many.
 func (s subject) of(ranks []*Rank) subject {
 	name := units.Plural(len(ranks), "rank")
 	if len(ranks) > tailedRanks {
@@ -98,7 +99,7 @@ type follower struct {
 	// rank.
 	folder *fold.Folder
 	timer  *time.Timer
-	// world is how many ranks the attempt has, as far as is known.
+	// world is the number of ranks of the attempt, if known.
 	world int
 }
 
@@ -112,7 +113,7 @@ func newFollower(of subject, news func()) *follower {
 	return f
 }
 
-// follow reads until ctx ends, or there is no more.
+// follow reads until ctx ends or the log ends.
 func (f *follower) follow(ctx context.Context, sources []view.Source) {
 	f.say("live")
 	defer f.flush()
@@ -150,7 +151,7 @@ func (f *follower) say(state string) {
 	f.news()
 }
 
-// take adds the lines of a chunk. An unfinished line waits for its rest.
+// take adds the lines of a chunk. An unfinished line waits for its end.
 func (f *follower) take(c report.LogChunk) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

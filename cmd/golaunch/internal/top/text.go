@@ -17,8 +17,8 @@ const maxText = 4 << 10
 // APC, and all others that begin with ESC.
 var escapes = lazyregexp.New(`\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)`)
 
-// clean makes a text from outside safe for a screen: it removes control sequences, and keeps only
-// characters whose width all terminals agree on.
+// clean makes a text from outside safe for a screen: it removes control sequences, and all
+// characters except those on whose width all terminals agree.
 func clean(s string) string {
 	if plain(s) {
 		return s
@@ -28,7 +28,7 @@ func clean(s string) string {
 	}
 	s = strings.ToValidUTF8(escapes.Get().ReplaceAllString(s, ""), "\uFFFD")
 	s = visible(s)
-	if !plain(s) && lipgloss.Width(" "+s+" ") != width(s)+2 { // characters that some terminals join with each other, or with those before them
+	if !plain(s) && lipgloss.Width(" "+s+" ") != width(s)+2 { // some terminals join these characters with each other, or with the characters before them
 		s = strings.Map(asciiOnly, s)
 	}
 	return s
@@ -74,7 +74,7 @@ func asciiOnly(r rune) rune {
 	return r
 }
 
-// runeWidth is how many columns a character takes: 0, 1 or 2.
+// runeWidth returns the number of columns of a character: 0, 1 or 2.
 func runeWidth(r rune) int {
 	switch {
 	case r < 0x7f:
@@ -85,7 +85,7 @@ func runeWidth(r rune) int {
 	return lipgloss.Width(string(r))
 }
 
-// width is how many columns a cleaned text takes.
+// width returns the number of columns of a cleaned text.
 func width(s string) int {
 	if plain(s) {
 		return len(s)
@@ -159,7 +159,7 @@ func wrap(s string, n, lines int, ellipsis string) (all []string) {
 	return append(all, cut(s, n, ellipsis))
 }
 
-// lastPart is the text that a line shows after its carriage returns, as with a progress bar.
+// lastPart returns the text that a line shows after its carriage returns, as with a progress bar.
 func lastPart(line string) string {
 	line = strings.TrimRight(line, "\r")
 	return line[strings.LastIndexByte(line, '\r')+1:]

@@ -19,7 +19,7 @@ const (
 	warn
 	bad
 	chosen
-	// heat0 and those that follow are the levels of the heat map, from the lowest.
+	// heat0 and the following roles are the levels of the heat map, from the lowest.
 	heat0
 	heats = 8
 	roles = heat0 + heats
@@ -83,7 +83,7 @@ type look struct {
 	line, ellipsis string
 }
 
-// newLook prepares a theme, with only ASCII if the terminal has no more.
+// newLook prepares a theme, in ASCII if the terminal has no other characters.
 func newLook(t Theme, ascii bool) *look {
 	l := &look{line: "─", ellipsis: "…"}
 	copy(l.heat[:], strings.Split("▁▂▃▄▅▆▇█", ""))

@@ -2,9 +2,9 @@
 //
 // It lists the worst first, with the reason. A heat map shows their past. Below it are the
 // coordinator's decisions and the ranks' output. A [Picture] is a state of the cluster with its
-// alerts. [Print] writes it once, as text. [Run] shows it in a terminal: keys and new pictures
-// change a screen, a value, and a frame is a function of the screen. Only the visible rows are
-// made.
+// alerts. [Print] writes it once, as text. [Run] shows it in a terminal. Keys and new pictures
+// change a screen, which is a value, and a frame is a function of the screen. Only the visible rows
+// are made.
 package top
 
 import (
@@ -26,7 +26,7 @@ type Options struct {
 	Sources func() []view.Source
 	// Job is the only job that is shown; empty for all.
 	Job string
-	// Stacks returns the stacks of a job's ranks as text; nil if it cannot.
+	// Stacks returns the stacks of a job's ranks as text; nil if stacks are not available.
 	Stacks func(ctx context.Context, job string) (string, error)
 	// Input and Output are a terminal, and Environ its variables, as of os.Environ.
 	Input   io.Reader
@@ -102,7 +102,7 @@ func (a *app) begin() {
 func (a *app) tell() {
 	select {
 	case a.news <- struct{}{}:
-	default: // it has been said
+	default: // the news is already in the channel
 	}
 }
 

@@ -31,7 +31,7 @@ func TestClean(t *testing.T) {
 			t.Errorf("%q is %q, want %q", text, got, want)
 		}
 	}
-	cleaned(t, "\U0001f3ff") // it changes the character before it, even a blank
+	cleaned(t, "\U0001f3ff") // this character changes the character before it, even a blank
 	rapid.Check(t, func(t *rapid.T) { cleaned(t, rapid.String().Draw(t, "text")) })
 }
 
@@ -166,7 +166,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestPump learns of all that changes, also while something else is new all the time, as a log is.
+// TestPump: the pump learns of all changes, even while something else, such as a log, changes all
+// the time.
 func TestPump(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &viewtest.Cluster{Nodes: 2, Slow: -1, Began: time.Now().Add(-20 * time.Minute), Every: time.Second}
@@ -242,7 +243,8 @@ func TestFold(t *testing.T) {
 	})
 }
 
-// TestAttempts: each start of a job, with why it ended, and the way back to what runs.
+// TestAttempts: the attempts show each start of a job and the reason of its end, and lead back to
+// the present attempt.
 func TestAttempts(t *testing.T) {
 	s := simulated(t, &viewtest.Cluster{Nodes: 2, Slow: -1}, "enter", "a")
 	var got []string
@@ -333,8 +335,8 @@ func BenchmarkFrame(b *testing.B) {
 	}
 }
 
-// BenchmarkPicture takes a new state of ten thousand ranks and draws it, as four times a second at
-// most.
+// BenchmarkPicture takes a new state of ten thousand ranks and draws it. Top does this four times a
+// second at most.
 func BenchmarkPicture(b *testing.B) {
 	state := large(b)
 	s := pictured(NewPicture(state), "j", "enter", "n").sized(200, 50)

@@ -21,7 +21,7 @@ func mean[T any](all []T, of func(T) float64) float64 {
 	return sum / float64(n)
 }
 
-// paceOf is the time of a step, or since the last one if that is longer.
+// paceOf returns the time of a step, or the time since the last step if that is longer.
 func paceOf(u *report.Usage) float64 {
 	if u.BeatAge > u.StepTime {
 		return u.BeatAge

@@ -127,7 +127,7 @@ func (p *prober) add(pong launcher.Pong) {
 	p.pongs = append(p.pongs, pong)
 }
 
-// end returns no error if a source has answered: only one of several sources knows a job.
+// end returns no error if a source has answered: of several sources, only one knows a job.
 func (p *prober) end(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -31,7 +31,7 @@ func (t *torchFlags) program() string {
 	return Name
 }
 
-// nodeFlags say which nodes meet, and where.
+// nodeFlags name the nodes that meet, and the place.
 type nodeFlags struct {
 	nnodes                          string
 	backend, endpoint, id, rdzvConf string
@@ -40,7 +40,7 @@ type nodeFlags struct {
 	standalone                      bool
 }
 
-// workerFlags say what each rank runs, and how it restarts and stops.
+// workerFlags describe the program of each rank, and how ranks restart and stop.
 type workerFlags struct {
 	nproc, role, numa, signals         string
 	module, noPython, runPath, virtual bool

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// FTName is the name of the launcher of NVIDIA's resiliency extension, whose command line is
-// torchrun's with further flags and other defaults.
+// FTName is the name of the launcher of NVIDIA's resiliency extension. Its command line is the
+// command line of torchrun with further flags and other defaults.
 const FTName = "ft_launcher"
 
 // ftFlags are the further flags of ft_launcher 0.4.1 to 0.7 as they were given, by their keys in its
@@ -23,13 +23,13 @@ type ftFlags struct {
 	values        map[string]string
 }
 
-// ftFlag is a key of the configuration file, and with --ft- before it a flag.
+// ftFlag is a key of the configuration file. With --ft- before it, the key is a flag.
 type ftFlag struct {
 	key string
 	// takes lists the values that the key may have, separated by commas; or "seconds", "number",
 	// "bool" or "text".
 	takes string
-	// instead is what golaunch does instead; empty if it honours the key.
+	// instead describes the behaviour of golaunch instead; empty if golaunch honours the key.
 	instead string
 }
 

@@ -39,7 +39,7 @@ func (x *translation) resilience() error {
 		case k.key == "rank_section_timeouts":
 			monitor = append(monitor, value)
 		case k.takes == "bool":
-			yes, _ := parseBool(value) // it was checked
+			yes, _ := parseBool(value) // the value was checked
 			monitor = append(monitor, fmt.Sprintf("%s=%t", k.key, yes))
 		default:
 			monitor = append(monitor, k.key+"="+strings.TrimSpace(value))
@@ -58,7 +58,7 @@ func (x *translation) resilience() error {
 	return errors.Join(x.set("rank-monitor", strings.Join(monitor, ",")), x.set("grace", strconv.FormatFloat(x.ft.workersStop, 'f', -1, 64)+"s"), x.spares())
 }
 
-// maxStop bounds how many seconds a rank may take to end.
+// maxStop bounds the time, in seconds, that a rank may take to end.
 const maxStop = 1e9
 
 // spares makes the nodes beyond MIN spares, because the size of the job does not change. With
@@ -80,7 +80,7 @@ func (x *translation) spares() error {
 // maxConfig bounds the configuration file, in bytes.
 const maxConfig = 1 << 20
 
-// configured returns the values of the file, overridden by those of the flags.
+// configured returns the values of the file, overridden by the values of the flags.
 func (t *ftFlags) configured() (map[string]string, error) {
 	values := map[string]string{}
 	if t.config != "" {
@@ -173,7 +173,7 @@ func findMapping(in *yaml.Node, depth int) *yaml.Node {
 	}
 	for _, part := range in.Content {
 		if part.Kind == yaml.AliasNode {
-			continue // it is looked at where it is written
+			continue // an alias is checked where its value is written
 		}
 		if found := findMapping(part, depth+1); found != nil {
 			return found
@@ -209,7 +209,7 @@ func checkKeys(in *yaml.Node, settings bool) error {
 	return nil
 }
 
-// scalar is a value in the form of a flag's value.
+// scalar returns a value in the form of a flag's value.
 func scalar(value any) string {
 	if value == nil {
 		return "none"

@@ -56,7 +56,7 @@ func parseLocalRanks(text string) (ranks []int, err error) {
 
 // parseFilters parses texts separated by commas. Two commas stand for one comma in a text.
 func parseFilters(text string) (filters []string) {
-	const comma = "\x00" // no argument of a program contains it
+	const comma = "\x00" // no argument of a program contains a NUL
 	for part := range strings.SplitSeq(strings.ReplaceAll(text, ",,", comma), ",") {
 		if part = strings.ReplaceAll(strings.TrimSpace(part), comma, ","); part != "" {
 			filters = append(filters, part)

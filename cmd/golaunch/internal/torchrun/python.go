@@ -67,7 +67,7 @@ func interpreter(self, name string) string {
 	return "python3"
 }
 
-// maxLinks is how many links the kernel follows (path_resolution(7)).
+// maxLinks is the number of links that the kernel follows (path_resolution(7)).
 const maxLinks = 40
 
 // torchLinks follows the link that was called, and lists the links with that name on the way.
@@ -99,7 +99,8 @@ func beside(link string) string {
 	return ""
 }
 
-// isEnvironment reports whether a directory is a virtual environment (PEP 405) or conda's.
+// isEnvironment reports whether a directory is a virtual environment (PEP 405) or an environment of
+// conda.
 func isEnvironment(dir string) bool {
 	return slices.ContainsFunc([]string{"pyvenv.cfg", "conda-meta"}, func(name string) bool {
 		_, err := os.Stat(filepath.Join(dir, name))

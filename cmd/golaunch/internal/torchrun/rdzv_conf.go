@@ -23,7 +23,7 @@ const (
 	keepAliveTries   = 3
 )
 
-// conf applies --rdzv-conf, which counts in seconds.
+// conf applies --rdzv-conf, whose times are in seconds.
 func (x *translation) conf() error {
 	if x.max > 1 {
 		if x.o.Job.Resources.PlacementTimeout = joinTimeout; x.backend == "static" {
@@ -80,7 +80,7 @@ func unquoted(text string) string {
 
 func seconds(n int) string { return strconv.Itoa(n) + "s" }
 
-// stop sets how long ranks may take to end.
+// stop sets the time that ranks may take to end.
 func (x *translation) stop() error {
 	n := x.shutdown
 	if !x.given.Changed("shutdown-timeout") {

@@ -1,5 +1,5 @@
-// Package torchrun runs jobs from torchrun's command line, and from that of ft_launcher, which has
-// more flags.
+// Package torchrun runs jobs from the command line of torchrun, or of ft_launcher, which has more
+// flags.
 package torchrun
 
 import (
@@ -46,8 +46,8 @@ func flagsOf(name string) *torchFlags {
 }
 
 // torchrun runs the job that torchrun's command line describes (torch 2.15,
-// torch/distributed/run.py). docs/torchrun.md says what each flag means in golaunch, and
-// docs/ft-launcher.md does so for those of ft_launcher.
+// torch/distributed/run.py). docs/torchrun.md gives the meaning of each flag in golaunch, and
+// docs/ft-launcher.md the meaning of the flags of ft_launcher.
 func torchrun(io *cli.Console, t *torchFlags, args []string, self string, launch launchFunc) (int, error) {
 	f := newTorchFlags(t)
 	err := parseTorch(f, args)

@@ -30,7 +30,7 @@ type translation struct {
 	o        jobflags.Flags
 	ours     *pflag.FlagSet
 	min, max int
-	// minHealthy is true if ft_launcher's job goes on as long as MIN of its nodes do.
+	// minHealthy is true if ft_launcher's job goes on while at least MIN of its nodes do.
 	minHealthy bool
 	warnings   []string
 }
@@ -51,7 +51,7 @@ func (t *torchFlags) job(given *pflag.FlagSet, self string) (launcher.Job, []str
 	if err != nil {
 		return launcher.Job{}, nil, err
 	}
-	if r := &x.o.Job.Resources; x.max > 1 && r.PerNode[0] > 0 { // each node says how many ranks it runs
+	if r := &x.o.Job.Resources; x.max > 1 && r.PerNode[0] > 0 { // each node has its own number of ranks
 		r.Slots, r.PerNode = r.PerNode[0], []int{placement.AllGPUs}
 	}
 	x.o.Job.Output.JSON = x.o.JSON
@@ -69,7 +69,7 @@ func (x *translation) warn(format string, args ...any) {
 // numaBindings are torchrun's names (torch/numa/binding.py) for the values of --bind.
 var numaBindings = map[string]string{"": "none", "node": "numa", "socket": "socket", "exclusive": "core", "core-complex": "l3"}
 
-// ranks sets how many ranks run, on how many nodes and which CPUs.
+// ranks sets the number of ranks, the number of nodes, and the CPUs.
 func (x *translation) ranks() (err error) {
 	if x.min, x.max, err = jobflags.ParseNodes(x.nnodes); err != nil {
 		return fmt.Errorf("--nnodes: %w", err)
@@ -105,7 +105,7 @@ func (x *translation) meet() error {
 	case x.standalone && x.min > 1:
 		return fmt.Errorf("--standalone is one node, --nnodes %s wants more", x.nnodes)
 	case x.standalone, static && x.endpoint == "" && !x.given.Changed("master-port") && x.max == 1:
-		id = "" // golaunch makes one up
+		id = "" // golaunch chooses an ID
 	case !static && x.backend != "c10d":
 		return fmt.Errorf("--rdzv-backend %s: static or c10d; golaunch's coordinator meets the nodes for both", x.backend)
 	default:

@@ -11,19 +11,20 @@ import (
 )
 
 const (
-	// lookBack is how much of the past Look reads. For maxLookBack ranks, this is about 10 MB.
+	// lookBack is the length of the past that Look reads. For maxLookBack ranks, it has about 10 MB
+	// of samples.
 	lookBack    = 10 * time.Minute
 	maxLookBack = 1024
 )
 
-// Ranks asks once what the ranks of a job do, and waits a limited time for its nodes.
+// Ranks asks once for the activity of a job's ranks, and waits a limited time for the nodes.
 func Ranks(ctx context.Context, s Source, job string, within time.Duration) ([]*Rank, error) {
 	return ask(ctx, s, launcher.SampleQuery{Job: job, Within: within})
 }
 
-// Look asks once what the ranks of a job do, and which have been slow recently. It does not look
-// for stragglers among very many ranks: only a watching client, such as golaunch top, reads the
-// samples of so many.
+// Look asks once for the activity of a job's ranks, and for the ranks that have been slow recently.
+// It does not look for stragglers among very many ranks: only a client that watches, such as
+// golaunch top, reads the samples of so many ranks.
 func Look(ctx context.Context, s Source, job report.JobStatus, within time.Duration) ([]*Rank, Slow, error) {
 	if job.Ranks > maxLookBack || job.Phase != "running" {
 		ranks, err := Ranks(ctx, s, job.ID, within)

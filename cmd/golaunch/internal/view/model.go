@@ -14,13 +14,13 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Options say what a [Model] keeps.
+// Options are the options of a [Model].
 type Options struct {
 	// Job limits the model to one job and its nodes; empty for all.
 	Job string
-	// Every is how often the model is brought up to date; a second when 0.
+	// Every is the interval at which the model is brought up to date; a second when 0.
 	Every time.Duration
-	// History is how much of the past is kept; ten minutes when 0.
+	// History is the length of the past that is kept; ten minutes when 0.
 	History time.Duration
 	// More finds new sources; nil looks for none. Run closes them at its end. With More, a source
 	// that answers [launcher.ErrNotThere] is forgotten.
@@ -278,7 +278,7 @@ func (s *State) add(p *portion) {
 	}
 }
 
-// ProgressOf is the progress that the ranks of a job report.
+// ProgressOf returns the progress that the ranks of a job report.
 func ProgressOf(ranks []*Rank, now time.Time) report.Progress {
 	var running []report.Usage
 	for _, r := range ranks {

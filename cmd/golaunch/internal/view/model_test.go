@@ -112,7 +112,8 @@ func TestModelBearsTrouble(t *testing.T) {
 	})
 }
 
-// TestModelForgetsWhatIsOver, where new sources are looked for, and is not old for it.
+// TestModelForgetsWhatIsOver: a model that looks for new sources forgets finished ones, and its
+// state is not old because of that.
 func TestModelForgetsWhatIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var over atomic.Bool
@@ -166,8 +167,8 @@ func TestPastOfAModel(t *testing.T) {
 	})
 }
 
-// apart is a cluster whose clocks differ by hours, and whose nodes report several seconds at once,
-// each at another time.
+// apart is a cluster whose clocks differ by hours. Each of its nodes reports several seconds at
+// once, at a different time.
 type apart struct{ *viewtest.Cluster }
 
 const batch = 15
@@ -210,7 +211,7 @@ func (c apart) Samples(ctx context.Context, q launcher.SampleQuery) iter.Seq2[la
 // TestModelOfNodesApart: the slow rank and its cost are found although clocks differ and nodes
 // report at different times; before that, no rank is named.
 func TestModelOfNodesApart(t *testing.T) {
-	for _, rank := range []int{3, 13, 20} { // of different nodes
+	for _, rank := range []int{3, 13, 20} { // ranks of different nodes
 		synctest.Test(t, func(t *testing.T) {
 			c := &viewtest.Cluster{
 				Nodes: 4, Slow: rank, Began: time.Now().Add(-20 * time.Minute), SlowFrom: time.Now().Add(3 * time.Minute), Every: time.Second,
@@ -272,7 +273,7 @@ func TestLook(t *testing.T) {
 		if _, slow := look(); len(slow.Findings) > 0 || slow.Ratio != 1 {
 			t.Errorf("no rank is slow, but found %+v", slow)
 		}
-		c.Nodes = 200 // which are too many to ask for their past
+		c.Nodes = 200 // too many nodes for a question about their past
 		ranks, slow = look()
 		if len(ranks) != 175*8 || len(ranks[0].Samples) != 1 || len(slow.Findings) > 0 || slow.Ratio == slow.Ratio {
 			t.Errorf("%d ranks with %d samples, %+v", len(ranks), len(ranks[0].Samples), slow)

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// late is how long to wait for samples beyond their interval.
+	// late is the time to wait for samples, in addition to their interval.
 	late = 500 * time.Millisecond
 	// sparse is how often agents take samples while no client asks; see the agent's calmEvery.
 	sparse = 5 * time.Second
@@ -35,8 +35,8 @@ type Slow struct {
 	Ratio float64
 }
 
-// consider judges the new samples of a job's ranks up to a time. World is the number of ranks, and
-// every the interval of samples.
+// consider judges the new samples of a job's ranks up to a time. world is the number of ranks, and
+// every is the interval of samples.
 func (j *judge) consider(world int, ranks []*Rank, now time.Time, every time.Duration) Slow {
 	if !j.same(world, ranks) && !j.begin(world, ranks, every) {
 		return Slow{Ratio: math.NaN()}
@@ -45,7 +45,7 @@ func (j *judge) consider(world int, ranks []*Rank, now time.Time, every time.Dur
 	return Slow{slices.Clone(j.watch.Findings()), j.watch.Ratio()}
 }
 
-// same reports whether the ranks are where they were.
+// same reports whether the ranks are on the same nodes as before.
 func (j *judge) same(world int, ranks []*Rank) bool {
 	if j.watch == nil || world != len(j.nodes) {
 		return false

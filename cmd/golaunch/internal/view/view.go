@@ -26,7 +26,7 @@ type Source interface {
 	Close() error
 }
 
-// State is what is known at a time.
+// State is the knowledge about a cluster at a time.
 type State struct {
 	At time.Time
 	// Source says where the state is from: "10.0.0.1:29400", "this machine".
@@ -34,16 +34,16 @@ type State struct {
 	// Answered is when the source last answered; zero if it never has. With several sources it is
 	// the earliest of their times.
 	Answered time.Time
-	// Trouble says why the state is old; empty if it is not.
+	// Trouble says why the state is old; empty if the state is not old.
 	Trouble string
-	// Coordinators, Silent, Requested, Blocked, Version and Since are those of a cluster, as in
+	// Coordinators, Silent, Requested, Blocked, Version and Since are facts about a cluster, as in
 	// [report.Status].
 	Coordinators, Silent []string
 	Requested            []report.RequestedNodes
 	Blocked              string
 	Version              string
 	Since                time.Time
-	// Counted and Charges are those of a cluster.
+	// Counted and Charges belong to a cluster.
 	Counted time.Time
 	Charges []report.Charge
 	// Nodes are sorted by name, Jobs by the time of submission.
@@ -51,14 +51,15 @@ type State struct {
 	Jobs  []*Job
 }
 
-// Node is a machine and what it does.
+// Node is a machine and its activity.
 type Node struct {
 	report.NodeStatus
-	// Now is the newest sample. Samples are all known ones, the oldest first, in this machine's
+	// Now is the newest sample. Samples are all known samples, the oldest first, in this machine's
 	// time.
 	Now     report.Usage
 	Samples []report.Sample
-	// Heard is when the node last reported; zero if never. Missing says why it does not.
+	// Heard is when the node last reported; zero if never. Missing says why the node does not
+	// report.
 	Heard   time.Time
 	Missing string
 }
@@ -66,7 +67,7 @@ type Node struct {
 // Job is a job and its ranks.
 type Job struct {
 	report.JobStatus
-	// Ranks are sorted by rank. A rank that never ran, or that no node reports, is not among them.
+	// Ranks are sorted by rank. A rank that never ran, or that no node reports, is missing.
 	Ranks []*Rank
 	// Progress is the progress that the ranks report.
 	Progress report.Progress
@@ -74,15 +75,15 @@ type Job struct {
 	Slow Slow
 }
 
-// Rank is a process of a job and what it does.
+// Rank is a process of a job and its activity.
 type Rank struct {
 	Job, Node string
 	Rank      int
 	LocalRank int
 	PID       int
 	GPU       string
-	// Exit is how the rank ended; nil while it runs. Does is what the newest sample saw its busiest
-	// process do.
+	// Exit is how the rank ended; nil while it runs. Does is the activity of its busiest process in
+	// the newest sample.
 	Exit    *report.Exit
 	Does    string
 	Attempt int

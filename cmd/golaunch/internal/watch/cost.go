@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// NewCost returns the verb that prints what nodes were used for, and what that has cost.
+// NewCost returns the verb that prints the use of nodes and its cost.
 func NewCost(s *cli.Console) *cobra.Command {
 	var o statusOptions
 	c := cli.NewVerb("cost", "print the node-hours of a cluster's users and jobs, and what they cost", cli.Args(0, 0))
@@ -27,7 +27,7 @@ func (o *statusOptions) printCosts(io *cli.Console) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sources.Close(connected) }() // they have answered
+	defer func() { _ = sources.Close(connected) }() // the sources have answered
 	s, err := o.query(ctx, connected, report.Query{Jobs: true, Open: !o.all, Brief: true})
 	if err != nil {
 		return err

@@ -219,7 +219,7 @@ func everywhere(host string) bool {
 
 // openTo reports whether other machines can reach an address. It refuses a host that means all
 // addresses: the user must choose the network that may connect. It allows that host in a pod, whose
-// address is not known beforehand: there it means the pod's own address and that of kubectl
+// address is not known beforehand: there it means the pod's own address and the address of kubectl
 // port-forward.
 func openTo(listen string) (bool, error) {
 	host, _, err := net.SplitHostPort(listen)
@@ -233,8 +233,8 @@ func openTo(listen string) (bool, error) {
 	return !(err == nil && addr.IsLoopback() || host == "localhost"), nil
 }
 
-// pace is how often to ask a cluster. Large clusters are asked less often, since each of their
-// ranks is measured and kept.
+// pace returns the interval at which to ask a cluster. Large clusters are asked less often, since
+// each of their ranks is measured and kept.
 func pace(ctx context.Context, sources map[string]view.Source) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, cli.AskTimeout)
 	defer cancel()

@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 )
 
-// TestLinks: over ssh, it prints the whole command that forwards the page to the user's machine,
-// from an address that no other user can hold.
+// TestLinks: over ssh, the verb prints the whole command that forwards the page to the user's
+// machine, from an address that no other user can hold.
 func TestLinks(t *testing.T) {
 	for _, c := range []struct{ host, at, ssh, says, link string }{
 		{"127.0.0.1", "127.0.0.1:8265", "10.0.0.1 5 10.0.0.2 22", "ssh -L 8265:127.0.0.1:8265 " + hostname() + ",", "http://127.0.0.1:8265/login"},

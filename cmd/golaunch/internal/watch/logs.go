@@ -24,7 +24,7 @@ type logsOptions struct {
 	fold    string
 }
 
-// NewLogs returns the verb that prints what the ranks of a job wrote.
+// NewLogs returns the verb that prints the output of a job's ranks.
 func NewLogs(s *cli.Console) *cobra.Command {
 	var o logsOptions
 	c := cli.NewVerb("logs JOB [-f] [--ranks R] [--attempt K]", "print what the ranks of a job wrote", cli.Args(1, 1))
@@ -40,7 +40,7 @@ func NewLogs(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// run prints the output of a job's ranks, wherever they ran.
+// run prints the output of a job's ranks from all nodes.
 func (o *logsOptions) run(io *cli.Console, id string) (int, error) {
 	ranks, err := jobflags.ParseRanks(o.ranks)
 	if err != nil {

@@ -56,7 +56,7 @@ func (o *reportOptions) run(io *cli.Console, job string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sources.Close(connected) }() // they have answered
+	defer func() { _ = sources.Close(connected) }() // the sources have answered
 	state, log, err := gather(ctx, connected, job)
 	if err != nil {
 		return err
@@ -124,8 +124,8 @@ func (o *reportOptions) write(s *cli.Console, state *view.State, job string, log
 	return nil
 }
 
-// replaceFile writes a file and then moves it into place, so that it is never half written. It
-// returns the file's size in bytes, and whether it replaced another.
+// replaceFile writes a file and then moves it into place, so that the file is never half written.
+// It returns the file's size in bytes, and whether the file replaced another.
 func replaceFile(path string, write func(io.Writer) error) (size int64, replaced bool, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

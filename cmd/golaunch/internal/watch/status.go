@@ -1,5 +1,5 @@
-// Package watch has the verbs that show what a cluster and its jobs do: status and jobs, top, dashboard,
-// logs, stacks, report and metrics.
+// Package watch has the verbs that show the state of a cluster and its jobs: status and jobs, top,
+// dashboard, logs, stacks, report and metrics.
 package watch
 
 import (
@@ -64,7 +64,7 @@ func (o *statusOptions) print(io *cli.Console, only string, nodes bool) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sources.Close(connected) }() // they have answered
+	defer func() { _ = sources.Close(connected) }() // the sources have answered
 	s, err := o.query(ctx, connected, report.Query{Job: only, Jobs: !nodes, Open: !o.all && only == "", Brief: !o.JSON})
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (o *statusOptions) query(ctx context.Context, connected map[string]view.Sou
 		all.Coordinators, all.Silent = append(all.Coordinators, s.Coordinators...), append(all.Silent, s.Silent...)
 		all.Requested, all.Blocked = append(all.Requested, s.Requested...), cmp.Or(all.Blocked, s.Blocked)
 		all.Nodes, all.Jobs = append(all.Nodes, s.Nodes...), append(all.Jobs, s.Jobs...)
-		if len(s.Charges) > 0 { // jobs with coordinators of their own have none
+		if len(s.Charges) > 0 { // jobs with coordinators of their own have no charges
 			all.Counted, all.Charges = s.Counted, append(all.Charges, s.Charges...)
 		}
 	}
@@ -124,7 +124,7 @@ func (o *statusOptions) query(ctx context.Context, connected map[string]view.Sou
 // samplesLimit bounds the wait for the nodes' measurements.
 const samplesLimit = 2 * time.Second
 
-// inquire adds what the ranks of a job do, and if wanted the answer of its NCCL.
+// inquire adds the activity of a job's ranks, and, if wanted, the answer of its NCCL.
 func (o *statusOptions) inquire(ctx context.Context, s view.Source, status report.JobStatus, j *listing.Job) error {
 	if j.Result == nil && !j.Reserve {
 		ranks, slow, err := view.Look(ctx, s, status, samplesLimit)

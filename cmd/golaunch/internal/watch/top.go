@@ -47,7 +47,7 @@ func NewTop(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// exitWrong is the exit code when something is wrong.
+// exitWrong is the exit code if there is a problem.
 const exitWrong = 1
 
 // readyLimit bounds the wait for the first answers, and pictureLimit the wait for the nodes'
@@ -131,7 +131,7 @@ func stacksOfAny(ctx context.Context, sources []view.Source, job string) (string
 	return "", errors.Join(errs...)
 }
 
-// top --json prints what status prints, the ranks of all jobs and what is wrong; docs/json.md is
+// top --json prints the output of status, the ranks of all jobs and the problems; docs/json.md is
 // its contract.
 type TopShown struct {
 	listing.Cluster

@@ -23,12 +23,12 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// pictures is where TestPages leaves pictures of what it has seen, for people to judge.
+// pictures is the directory in which TestPages saves pictures of the pages, for people to judge.
 var pictures = flag.String("pictures", "", "directory for pictures of the pages; none when empty")
 
 var errNoBrowser = errors.New("install chromium: no browser is here")
 
-// atEnd is what is left to do when all tests are over, the last first.
+// atEnd has the functions to call when all tests are over, the last first.
 var atEnd []func()
 
 // TestMain runs the tests apart from others: a browser aborts its requests when its machine's
@@ -43,7 +43,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// chromium is one for all tests, since it takes long to begin; each test has its own profile there.
+// chromium returns one browser for all tests, since a start takes long; each test has its own
+// profile in it.
 var chromium = sync.OnceValues(func() (context.Context, error) {
 	path := ""
 	for _, name := range []string{"google-chrome", "chromium-browser", "chromium"} {
@@ -67,7 +68,7 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 	atEnd = append(atEnd, func() { _ = os.RemoveAll(profile) }, gone, cancel, func() {
 		limited, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		_ = chromedp.Cancel(limited) // it is killed then
+		_ = chromedp.Cancel(limited) // the browser is then killed
 	})
 	return ctx, chromedp.Do(ctx)
 })
@@ -100,7 +101,7 @@ type tab struct {
 	wrong []string
 }
 
-// newTab opens a tab that may load what begins with one of some addresses.
+// newTab opens a tab that may load all addresses that begin with one of the given texts.
 func newTab(t *testing.T, b context.Context, from ...string) *tab {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(b, 5*limit)
@@ -157,7 +158,7 @@ func (p *tab) complain(format string, args ...any) {
 	p.wrong = append(p.wrong, fmt.Sprintf(format, args...))
 }
 
-// complaints are those since the last call.
+// complaints returns the complaints since the last call.
 func (p *tab) complaints() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,8 +174,8 @@ func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// until waits until an expression is true, which is tried whenever the page is painted. The page
-// may be replaced meanwhile.
+// until waits until an expression is true. It evaluates the expression whenever the page is
+// painted. The page may be replaced meanwhile.
 func (p *tab) until(expression string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, limit)
@@ -200,16 +201,16 @@ func eval[T any](p *tab, expression string) T {
 	return v
 }
 
-// does evaluates what has no value.
+// does evaluates an expression without a value.
 func (p *tab) does(statement string) {
 	p.t.Helper()
 	p.do(chromedp.Evaluate[chromedp.Void](statement))
 }
 
-// size is that of the window.
+// size sets the size of the window.
 func (p *tab) size(width, height int64) { p.do(chromedp.EmulateViewport(width, height)) }
 
-// enter comes by the newest link, and waits for the page of the cluster.
+// enter opens the newest link, and waits for the page of the cluster.
 func (p *tab) enter(s *site) {
 	p.t.Helper()
 	p.do(chromedp.Navigate(<-s.links))

@@ -51,7 +51,7 @@ type summary struct {
 	// seconds.
 	Slow string `json:"slow"`
 	Beat real   `json:"beat"`
-	// State is what the ranks spend their time on. Level and Why are the job's alert.
+	// State is the activity of the ranks. Level and Why are the job's alert.
 	State string `json:"state"`
 	Level string `json:"level"`
 	Why   string `json:"why"`
@@ -134,10 +134,11 @@ func (p parts) cluster(of *alert.Picture) {
 	p.numbers("n.heard", whole, each(func(n *view.Node) float64 { return ago(s.At, n.Heard) }))
 }
 
-// maxCharges bounds what is shown of charges: those with the most node-hours.
+// maxCharges bounds the shown charges: the charges with the most node-hours are shown.
 const maxCharges = 200
 
-// charge is what the jobs of a user were charged for, of a kind of nodes, or what was idle.
+// charge is the use of one kind of nodes for which the jobs of a user were charged, or the idle
+// time of that kind.
 type charge struct {
 	User  string `json:"user"`
 	Kind  string `json:"kind"`

@@ -18,7 +18,7 @@ type feed struct {
 	state *view.State
 	// picture is the state with its alerts.
 	picture *alert.Picture
-	// good is when the state was last right; began is when the first watcher began.
+	// good is when the state was last free of trouble; began is when the first watcher began.
 	good, began time.Time
 	pages       map[query]parts
 	heats       map[query]cachedHeat
@@ -128,7 +128,7 @@ func (f *feed) addHeat(p parts, q query) {
 	p["heat"] = f.heats[q].body
 }
 
-// head is what all pages show.
+// head is the part that all pages show.
 func (f *feed) head() any {
 	s := f.state
 	age := 0.0
@@ -150,7 +150,8 @@ type header struct {
 	At      moment `json:"at"`
 	Source  string `json:"source"`
 	Trouble string `json:"trouble"`
-	// Known is true if the state was right once. Age is its age in seconds while there is trouble.
+	// Known is true if the state was once free of trouble. Age is the age of the state in seconds
+	// while there is trouble.
 	Known        bool     `json:"known"`
 	Age          real     `json:"age"`
 	Version      string   `json:"version"`

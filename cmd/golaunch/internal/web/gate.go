@@ -23,12 +23,12 @@ import (
 type gate struct {
 	secret []byte
 	hosts  []string
-	// machine is the name of this machine; empty if it has none.
+	// machine is the name of this machine; empty if it has no name.
 	machine string
 
 	mu    sync.Mutex
 	token string
-	// sessions are the newest ones, the oldest first.
+	// sessions are the newest sessions, the oldest of these first.
 	sessions []session
 }
 
@@ -49,7 +49,7 @@ const keyHeader = "X-Golaunch-Key"
 
 func newGate(host string) *gate {
 	secret := make([]byte, 32)
-	_, _ = rand.Read(secret) // it never fails
+	_, _ = rand.Read(secret) // Read never fails
 	hosts := []string{"localhost", strings.ToLower(host)}
 	machine, err := os.Hostname()
 	if err == nil {
@@ -118,7 +118,7 @@ func newCookie(r *http.Request, name string) *http.Cookie {
 }
 
 // knows reports whether the browser means this server. A foreign page whose name resolves to this
-// machine sends that name as host; an address cannot resolve to another one.
+// machine sends that name as host; an address cannot resolve to another address.
 func (g *gate) knows(host string) bool {
 	name, _ := split(host)
 	if _, err := netip.ParseAddr(name); err == nil {

@@ -20,13 +20,13 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// visitor acts like a browser: its cookie and its key.
+// visitor acts like a browser, with a cookie and a key.
 type visitor struct {
 	cookie, key string
 }
 
-// ask sends a request with some headers, and returns the answer and its body; that of a stream is
-// its first line.
+// ask sends a request with some headers, and returns the answer and its body; for a stream, the
+// body is its first line.
 func (v visitor) ask(t *testing.T, method, at, body string, headers ...string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, at, strings.NewReader(body))
@@ -63,7 +63,7 @@ func (v visitor) ask(t *testing.T, method, at, body string, headers ...string) (
 	return answer, string(text)
 }
 
-// visit comes by a link.
+// visit opens a link.
 func visit(t *testing.T, link string) visitor {
 	t.Helper()
 	answer, body := visitor{}.ask(t, "GET", link, "")
@@ -185,7 +185,8 @@ func TestSessionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestSessionsEnd after so many hours, and with them what the browser still reads.
+// TestSessionsEnd: sessions end after some hours, and with them the streams that the browser still
+// reads.
 func TestSessionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{Host: "localhost"})
@@ -226,7 +227,7 @@ func TestALinkIsOpenedOnce(t *testing.T) {
 	}
 }
 
-// TestHosts: addresses, and the names that the user and the machine have given.
+// TestHosts: the server accepts addresses, and the names of the user and of the machine.
 func TestHosts(t *testing.T) {
 	g := newGate("login01.example")
 	for host, want := range map[string]bool{
@@ -279,8 +280,8 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p.done); return nil }
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// TestASlowReader: a browser that takes nothing of what it has asked for is left, and its place is
-// free.
+// TestASlowReader: if a browser does not read the answer that it has requested, its connection is
+// closed, and its place is free.
 func TestASlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sources := map[string]view.Source{"here": cluster(1)}

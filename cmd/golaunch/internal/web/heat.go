@@ -23,8 +23,7 @@ type heat struct {
 	From  moment `json:"from"`
 	Slot  real   `json:"slot"`
 	Slots int    `json:"slots"`
-	// Rows are ranks, or groups of Each ranks; of a group it shows the rank furthest from the
-	// median.
+	// Rows are ranks, or groups of Each ranks; a group shows its rank furthest from the median.
 	Rows int `json:"rows"`
 	Each int `json:"each"`
 	// Cells has a byte for each slot of each row, row by row: 0 is unknown, 1 is Low or less, and

@@ -20,7 +20,7 @@ type detail struct {
 	Names     []string `json:"names"`
 	// Known counts the ranks that a node reports.
 	Known int `json:"known"`
-	// LogBytes is how much its ranks have written in this attempt, as far as is known.
+	// LogBytes is the number of bytes that its ranks have written in this attempt, if known.
 	LogBytes real `json:"log_bytes"`
 	// Slowest is how many times longer than the median the slowest rank takes, if known.
 	Slowest real            `json:"slowest"`
@@ -136,7 +136,8 @@ func shownGoodput(g *report.Goodput) *report.Goodput {
 	return writable(&all)
 }
 
-// writable is v, or nil if v has a number or a time that JSON cannot hold, from a broken coordinator.
+// writable returns v, or nil if v has a number or a time that JSON cannot hold, from a broken
+// coordinator.
 func writable[T any](v *T) *T {
 	if _, err := json.Marshal(v); err != nil {
 		return nil

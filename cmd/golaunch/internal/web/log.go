@@ -26,8 +26,8 @@ type line struct {
 	Text    string `json:"t"`
 }
 
-// batch is the lines that are sent together: the newest ones, and how many older ones were left
-// out, since a page shows a limited number.
+// batch has the lines that are sent together: the newest lines, and the number of omitted older
+// lines, since a page shows a limited number.
 type batch struct {
 	Lines   []line `json:"lines"`
 	Skipped int    `json:"skipped"`
@@ -74,7 +74,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 	for {
 		select {
 		case <-t.more:
-		case <-time.After(patience / 2): // so that the end of a browser is noticed
+		case <-time.After(patience / 2): // so that the server notices the end of a browser
 		case <-ctx.Done():
 			return
 		}
@@ -95,7 +95,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 type tail struct {
 	most int
 	open map[output][]byte
-	// more signals that there is something to take.
+	// more signals that take has something to return.
 	more chan struct{}
 
 	mu sync.Mutex

@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// machine is the page of a node: the facts of status --json, and those of the monitor. Texts are
-// safe and short.
+// machine is the page of a node: the facts of status --json, and the facts of the monitor. Texts
+// are safe and short.
 type machine struct {
 	listing.Node
 	State string `json:"state"`

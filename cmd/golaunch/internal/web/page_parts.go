@@ -40,8 +40,8 @@ func parseQuery(v url.Values) (query, error) {
 	return q, nil
 }
 
-// parts are what a page shows, each as JSON without line breaks or characters of HTML. A browser
-// gets only the parts that have changed.
+// parts are the contents of a page, each as JSON without line breaks or characters of HTML. A
+// browser gets only the parts that have changed.
 type parts map[string]json.RawMessage
 
 func newParts(q query, s *alert.Picture) parts {
@@ -57,8 +57,8 @@ func newParts(q query, s *alert.Picture) parts {
 	return p
 }
 
-// add adds a part. A part with a number that JSON cannot hold, from a broken coordinator, is left
-// out.
+// add adds a part. A part with a number that JSON cannot hold, from a broken coordinator, is
+// omitted.
 func (p parts) add(name string, v any) {
 	if body, err := json.Marshal(v); err == nil {
 		p[name] = body

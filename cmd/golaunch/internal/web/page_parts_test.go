@@ -22,7 +22,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// stateOfCluster is what a model has of a cluster after some seconds.
+// stateOfCluster returns the state of a model of a cluster after some seconds.
 func stateOfCluster(t testing.TB, c *viewtest.Cluster, after time.Duration) (first, last *view.State) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -42,8 +42,8 @@ func stateOfCluster(t testing.TB, c *viewtest.Cluster, after time.Duration) (fir
 	return first, last
 }
 
-// TestSize: a page of 1,000 nodes of 8 ranks is under 1 MiB, and what changes in a second far less
-// than the whole.
+// TestSize: a page of 1,000 nodes of 8 ranks is under 1 MiB, and the changes in a second are far
+// smaller than the whole page.
 func TestSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, last := stateOfCluster(t, &viewtest.Cluster{Nodes: 1000, Slow: -1, Began: time.Now().Add(-time.Hour), Every: time.Second}, time.Second)
@@ -119,7 +119,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestNoNumber: a job whose goodput and checkpoints have a number that is none is shown without them.
+// TestNoNumber: if the goodput and the checkpoints of a job have a number that is NaN or infinite,
+// the job is shown without them.
 func TestNoNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, v := range []float64{0.5, math.NaN(), math.Inf(1)} {
@@ -141,7 +142,7 @@ func TestNoNumber(t *testing.T) {
 	})
 }
 
-// TestText is one line without anything that a terminal or a browser would act on.
+// TestText: text returns one line without anything that a terminal or a browser would act on.
 func TestText(t *testing.T) {
 	for in, want := range map[string]string{
 		"a\x1b[31mred\x1b[0m": "ared", "title\x1b]0;x\a": "title^[]0;x^G", "a\nb": "a^Kb", "<b>": "<b>", "bad\xff": "bad\ufffd",
@@ -175,7 +176,7 @@ func ranksOf(times [][]float64) []*view.Rank {
 	return all
 }
 
-// TestHeat: one slow rank is seen, however many share a row.
+// TestHeat: one slow rank is visible, no matter how many ranks share a row.
 func TestHeat(t *testing.T) {
 	for _, n := range []int{1, 2, maxRows, maxRows + 1, 5000} {
 		times := make([][]float64, n)
@@ -213,7 +214,7 @@ func TestHeatOfAnything(t *testing.T) {
 	})
 }
 
-// TestTail keeps the newest lines, whole ones, and counts the others.
+// TestTail: a tail keeps the newest whole lines, and counts the others.
 func TestTail(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(1, 5).Draw(t, "most")
@@ -285,8 +286,8 @@ func TestFoldedTail(t *testing.T) {
 	})
 }
 
-// TestTroubleHasAnAge: when coordinators do not answer the page says so, and since when, and when
-// they do again.
+// TestTroubleHasAnAge: the page shows that coordinators do not answer, for how long, and when they
+// answer again.
 func TestTroubleHasAnAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var why atomic.Pointer[string]
@@ -339,7 +340,7 @@ func TestTroubleHasAnAge(t *testing.T) {
 	})
 }
 
-// TestNoQuestionsWithoutClients: then there are no more questions until a client comes.
+// TestNoQuestionsWithoutClients: without clients, the model asks nothing until a client comes.
 func TestNoQuestionsWithoutClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
@@ -374,7 +375,7 @@ func TestNoQuestionsWithoutClients(t *testing.T) {
 	})
 }
 
-// BenchmarkPage is the work of a second for a page of 8,000 ranks.
+// BenchmarkPage measures the work in one second for a page of 8,000 ranks.
 func BenchmarkPage(b *testing.B) {
 	s := &view.State{At: time.Now(), Jobs: []*view.Job{{JobStatus: report.JobStatus{ID: "job", Ranks: 8000}}}}
 	times := make([][]float64, 8000)
@@ -392,7 +393,7 @@ func BenchmarkPage(b *testing.B) {
 	}
 }
 
-// TestStandstill: the page says that ranks stand still, as top does, and promises no end then.
+// TestStandstill: the page says that ranks make no progress, as top does, and then predicts no end.
 func TestStandstill(t *testing.T) {
 	for _, c := range []struct {
 		ranks             int

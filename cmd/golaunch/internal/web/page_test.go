@@ -31,14 +31,14 @@ var pages = []struct{ at, there string }{
 	{"#/node/gpu0000", `document.querySelectorAll('main tbody tr[tabindex]').length === 8`},
 }
 
-// goTo opens a page, and waits until all is there.
+// goTo opens a page, and waits until the page is complete.
 func (p *tab) goTo(at, there string) {
 	p.t.Helper()
 	p.does(`location.hash = '` + at + `'`)
 	p.until(`document.title.startsWith(document.querySelector('h1').textContent) && (` + there + `)`)
 }
 
-// audit says what testdata/audit.js finds.
+// audit reports the findings of testdata/audit.js.
 func (p *tab) audit(where string) {
 	p.t.Helper()
 	script, err := os.ReadFile("testdata/audit.js")
@@ -50,7 +50,7 @@ func (p *tab) audit(where string) {
 	}
 }
 
-// prefers has the system of the user prefer a theme.
+// prefers sets the theme that the system of the user prefers.
 func prefers(theme string) chromedp.Action[chromedp.Void] {
 	return command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}},
@@ -63,7 +63,7 @@ func TestPages(t *testing.T) {
 	for _, nodes := range []int{1, 16, 1000} {
 		c := cluster(nodes)
 		if nodes > 100 {
-			c.Every = 0 // the ranks' activity is asked for once: the visible part does not move
+			c.Every = 0 // the model asks once for the ranks' activity: the visible part does not move
 		}
 		s := serve(t, c, func(o *Options) { o.AllowStop = true })
 		p := newTab(t, b, s.base)
@@ -110,8 +110,8 @@ func (b broken) Query(ctx context.Context, q report.Query) (report.Status, error
 	return s, err
 }
 
-// TestNothingIsMarkup: names, reasons and output are shown as they are, and a failure with all that
-// is known of it.
+// TestNothingIsMarkup: names, reasons and output are shown unchanged, and a failure is shown with
+// all its known facts.
 func TestNothingIsMarkup(t *testing.T) {
 	c := broken{cluster(1)}
 	s := serve(t, c.Cluster, func(o *Options) {
@@ -157,7 +157,7 @@ func TestKeyboard(t *testing.T) {
 	active("main")
 	press("/")
 	active("#find")
-	p.does(`document.activeElement.value = ''`) // the protocol types what a keyboard would not
+	p.does(`document.activeElement.value = ''`) // the protocol types text that a keyboard would not type
 	press("gpu0003")
 	p.until(`document.querySelectorAll('main tbody tr[tabindex]:not([hidden])').length === 1`)
 	press(kb.Escape)
@@ -184,7 +184,7 @@ func TestKeyboard(t *testing.T) {
 	p.until(`location.hash === '#/' && document.title.startsWith('Cluster')`)
 }
 
-// TestFocusOrder: the focus goes through the page in the order in which it is read, and is seen.
+// TestFocusOrder: the focus goes through the page in reading order, and is visible.
 func TestFocusOrder(t *testing.T) {
 	s := serve(t, cluster(16), func(o *Options) { o.AllowStop = true })
 	p := newTab(t, browser(t), s.base)
@@ -246,8 +246,8 @@ func TestComesAndGoes(t *testing.T) {
 	p.until(`document.getElementById('banner').hidden && document.getElementById('live').textContent === 'live'`)
 }
 
-// TestAHiddenPage asks for nothing: a browser has few connections to a server. When it is shown
-// again the log is where it was.
+// TestAHiddenPage: a hidden page asks for nothing, because a browser has few connections to a
+// server. When the page is shown again, the log has the same position.
 func TestAHiddenPage(t *testing.T) {
 	s := serve(t, cluster(1), nil)
 	p := newTab(t, browser(t), s.base)
@@ -275,7 +275,7 @@ func TestAHiddenPage(t *testing.T) {
 // over is a cluster with a job that ended after a hang, about which no node reports any more.
 type over struct{ *viewtest.Cluster }
 
-// Query has the job alone.
+// Query returns the job and no other job.
 func (o over) Query(context.Context, report.Query) (report.Status, error) {
 	return report.Status{Version: "v0.9.0", Since: o.Began, Jobs: []report.JobStatus{{
 		ID: "stood", Phase: "finished", Submitted: o.Began, Finished: o.Began.Add(time.Hour), Ranks: 8,
@@ -285,7 +285,7 @@ func (o over) Query(context.Context, report.Query) (report.Status, error) {
 	}}}, nil
 }
 
-// TestAJobThatIsOver has no cards for what will never be known.
+// TestAJobThatIsOver: a finished job has no cards for facts that will never be known.
 func TestAJobThatIsOver(t *testing.T) {
 	c := over{cluster(1)}
 	s := serve(t, c.Cluster, func(o *Options) {
@@ -308,7 +308,7 @@ func TestAJobThatIsOver(t *testing.T) {
 	p.audit("a job that is over")
 }
 
-// TestTwoBrowsers: a link lets one in; the other needs the next.
+// TestTwoBrowsers: a link admits one browser; the other browser needs the next link.
 func TestTwoBrowsers(t *testing.T) {
 	s := serve(t, cluster(1), nil)
 	link := <-s.links
@@ -402,7 +402,8 @@ func TestFindings(t *testing.T) {
 	p.shoot("findings")
 }
 
-// plainNodes is a cluster whose nodes have no GPUs, labels, and names that do not count with zeros.
+// plainNodes is a cluster whose nodes have no GPUs, but have labels, and numbers without leading
+// zeros in their names.
 type plainNodes struct{ *viewtest.Cluster }
 
 func (c plainNodes) Query(ctx context.Context, q report.Query) (report.Status, error) {
@@ -414,8 +415,7 @@ func (c plainNodes) Query(ctx context.Context, q report.Query) (report.Status, e
 	return s, err
 }
 
-// TestPlainNodes checks that nodes are in the order in which people count, and that missing values
-// have no chart.
+// TestPlainNodes checks that nodes are in numerical order, and that missing values have no chart.
 func TestPlainNodes(t *testing.T) {
 	c := cluster(12)
 	s := serve(t, c, func(o *Options) { o.Model = view.New(map[string]view.Source{"here": plainNodes{c}}, view.Options{}) })
@@ -434,7 +434,7 @@ func TestPlainNodes(t *testing.T) {
 	p.shoot("waits")
 }
 
-// TestStalled: a job whose ranks stand still does not look well, and no end is promised.
+// TestStalled: a job whose ranks make no progress does not look well, and the page predicts no end.
 func TestStalled(t *testing.T) {
 	c := cluster(4)
 	c.Still = func(int) time.Time { return time.Now().Add(-5 * time.Minute) }

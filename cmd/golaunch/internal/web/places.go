@@ -34,7 +34,7 @@ func (p *places) Accept() (net.Conn, error) {
 	}
 	p.mu.Unlock()
 	if first != nil {
-		_ = first.Close() // its server closes it again
+		_ = first.Close() // the server of the connection closes it again
 	}
 	return next, nil
 }

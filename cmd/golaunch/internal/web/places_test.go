@@ -16,7 +16,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// open says whether the server has left a connection open.
+// open reports whether the server has left a connection open.
 func open(t *testing.T, c net.Conn) bool {
 	t.Helper()
 	raw, err := c.(*net.TCPConn).SyscallConn()
@@ -83,7 +83,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		strangers = append(strangers, dial())
 	}
 	late := dial()
-	asks(late) // so that all have been accepted
+	asks(late) // returns when all connections have been accepted
 	for _, c := range append(guests, late) {
 		if !open(t, c) {
 			t.Error("a guest has lost his place")
@@ -103,7 +103,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestPlaces: a connection has one, until it is closed for the first time, and a guest without a
+// TestPlaces: a connection has a place until it is closed for the first time, and a guest without a
 // place is a stranger.
 func TestPlaces(t *testing.T) {
 	l := pipes{make(chan net.Conn, 3), make(chan struct{})}
@@ -134,7 +134,7 @@ func TestPlaces(t *testing.T) {
 	enter(other)
 	holds(1, 1)
 	accept()
-	accept() // in the place of other
+	accept() // takes the place of other
 	holds(2, 1)
 	enter(other)
 	for range 2 {

@@ -26,8 +26,8 @@ type Log struct {
 }
 
 // Report writes the page of a job as one file that needs no server: its data, scripts and styles
-// are in it, and a browser loads nothing else. Version is that of this golaunch. If there is no
-// such job the error is [launcher.ErrNotThere].
+// are in it, and a browser loads nothing else. Version is the version of this golaunch. If there is
+// no such job, the error is [launcher.ErrNotThere].
 func Report(w io.Writer, s *view.State, job string, log Log, version string) error {
 	if s.Job(job) == nil {
 		return fmt.Errorf("%w: no job %q; golaunch jobs --all lists them", launcher.ErrNotThere, job)
@@ -48,7 +48,7 @@ func Report(w io.Writer, s *view.State, job string, log Log, version string) err
 	return err
 }
 
-// saved is what the page of a report reads.
+// saved is the data that the page of a report reads.
 func saved(s *view.State, job string, log Log, version string) any {
 	s = s.Past()
 	p := newParts(query{"job", job, "step_time"}, alert.NewPicture(s))
@@ -80,7 +80,7 @@ func saved(s *view.State, job string, log Log, version string) any {
 	}
 }
 
-// replace replaces each text. The page must have all of them.
+// replace replaces each text. The page must contain all of these texts.
 func replace(page string, pairs ...string) string {
 	for i := 0; i < len(pairs); i += 2 {
 		before, after, found := strings.Cut(page, pairs[i])
@@ -117,7 +117,7 @@ const (
 )
 
 // ReadLog reads the newest lines of the ranks that matter most: rank 0, and the rank that failed.
-// It reads until ctx ends or a limit is reached, and says what it left out.
+// It reads until ctx ends or a limit is reached, and reports which output it has omitted.
 func ReadLog(ctx context.Context, source view.Source, j *view.Job) Log {
 	ranks := []report.Span{{From: 0, To: 0}}
 	if r := j.Result; r != nil && r.Cause != nil && r.Cause.Rank > 0 {

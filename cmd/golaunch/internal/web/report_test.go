@@ -42,7 +42,7 @@ func writeReport(t *testing.T, nodes int, job string) (file string, body []byte)
 	return file, b.Bytes()
 }
 
-// TestReport opens one from a file, with nothing else there.
+// TestReport opens a report from a file in an otherwise empty directory.
 func TestReport(t *testing.T) {
 	b := browser(t)
 	file, _ := writeReport(t, 16, "llama-70b")
@@ -63,7 +63,7 @@ func TestReport(t *testing.T) {
 	p.until(`document.querySelector('.command')?.textContent.includes('<script>alert(1)</script> red')`)
 }
 
-// TestReportIsSafe: what is known of a job ends no script, and is JSON.
+// TestReportIsSafe: no fact about a job can end a script, and all facts are JSON.
 func TestReportIsSafe(t *testing.T) {
 	_, body := writeReport(t, 1, "tokenize")
 	if n := bytes.Count(body, []byte("</script>")); n != 2 {

@@ -54,8 +54,8 @@ func (s *Server) Handler() http.Handler {
 	})
 }
 
-// forScrapers reports whether a request is for the metrics. For these the token decides, since a
-// Prometheus may use any name for this machine.
+// forScrapers reports whether a request is for the metrics. For such requests the token decides,
+// since a Prometheus may use any name for this machine.
 func (s *Server) forScrapers(r *http.Request) bool {
 	return s.opts.Metrics != nil && r.URL.Path == "/metrics"
 }

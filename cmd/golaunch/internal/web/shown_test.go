@@ -13,11 +13,12 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "make the pictures of the page in the documents anew")
 
-// shown is where the pictures of the page in the documents are; a browser does not draw each byte
-// of them alike everywhere, so with them is the sum of what draws them.
+// shown is the directory of the documents' pictures of the page. A browser does not draw every byte
+// of them alike on all machines, so the directory also has the checksum of the files that draw
+// them.
 const shown = "../../../../docs/pictures/"
 
-// TestShown: the pictures in the documents are of the page as it is.
+// TestShown: the pictures in the documents show the present page.
 func TestShown(t *testing.T) {
 	sum := drawnBy(t)
 	if *rewrite {
@@ -46,7 +47,7 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// drawnBy is the sum of the page's files and of the cluster that it shows.
+// drawnBy returns the checksum of the page's files and of the cluster that the page shows.
 func drawnBy(t *testing.T) string {
 	t.Helper()
 	sum := sha256.New()

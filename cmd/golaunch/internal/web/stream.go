@@ -17,8 +17,8 @@ type stream struct {
 	control *http.ResponseController
 }
 
-// stream starts a response that stays open; the caller must call leave. It fails if too many are
-// open.
+// stream starts a response that stays open; the caller must call leave. It fails if too many
+// streams are open.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) (st *stream, leave func(), ok bool) {
 	select {
 	case s.streams <- struct{}{}:

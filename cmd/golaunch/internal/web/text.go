@@ -37,7 +37,7 @@ func upright(r rune) rune {
 	return r
 }
 
-// paragraph is text of several lines, of at most so many bytes.
+// paragraph returns a text of several lines, cut to a number of bytes.
 func paragraph(s string, most int) string {
 	var b strings.Builder
 	for line := range strings.Lines(clip(s, most)) {

@@ -17,20 +17,20 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// Options say what a [Server] shows and allows.
+// Options say what a [Server] shows and permits.
 type Options struct {
 	// Model is shown. Sources returns the present sources, which the server asks for logs and to
 	// stop jobs.
 	Model   *view.Model
 	Sources func() map[string]view.Source
-	// Version is that of this golaunch.
+	// Version is the version of this golaunch.
 	Version string
 	// Host is the host name that the user chose. A browser may also use any address, "localhost"
 	// and the name of this machine.
 	Host string
 	// AllowStop lets users of the page stop jobs.
 	AllowStop bool
-	// Stacks returns the stacks of a job's ranks as text; if nil the page does not offer them.
+	// Stacks returns the stacks of a job's ranks as text; if nil, the page does not offer stacks.
 	Stacks func(ctx context.Context, source view.Source, job string) (string, error)
 	// Metrics answers requests with the MetricsToken; if nil there are no metrics. With metrics the
 	// model also runs while no page is open.
@@ -39,7 +39,7 @@ type Options struct {
 	// Links is called with each new link: the first before Serve answers, and the next whenever one
 	// was used. A link works once.
 	Links func(path string)
-	// Every is how often pages are updated; a second when 0.
+	// Every is the interval at which pages are updated; a second when 0.
 	Every time.Duration
 }
 

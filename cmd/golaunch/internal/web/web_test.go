@@ -10,19 +10,19 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
 )
 
-// patience of tests with what must happen at all.
+// patience is how long tests wait for an event that must happen.
 const limit = time.Minute
 
 // site is a server of a simulated cluster.
 type site struct {
 	*Server
 	cluster *viewtest.Cluster
-	// base is http://HOST:PORT, and links has the links that were given.
+	// base is http://HOST:PORT, and links has the links that the server has given.
 	base  string
 	links chan string
 }
 
-// cluster is of so many nodes, a quarter of an hour after the first job began.
+// cluster returns a cluster with a number of nodes, a quarter of an hour after the first job began.
 func cluster(nodes int) *viewtest.Cluster {
 	return &viewtest.Cluster{Nodes: nodes, Slow: 3, Began: time.Now().Add(-15 * time.Minute), Every: time.Second}
 }

@@ -1,4 +1,4 @@
-// Package viewtest is a simulated cluster, for tests and pictures of what shows one.
+// Package viewtest is a simulated cluster, for tests and pictures of programs that show a cluster.
 package viewtest
 
 import (
@@ -14,23 +14,25 @@ import (
 )
 
 // Cluster is a cluster of Nodes with eight GPUs each, at a time: one job trains on all but the last
-// eighth of the nodes, with rank Slow behind the others; one has failed and starts again there; one
-// waits; one is over. Everything follows from the time, so that pictures of it do not change.
+// eighth of the nodes, with rank Slow behind the others; one job has failed and starts again there;
+// one job waits; one job is over. Everything follows from the time, so pictures of the cluster do
+// not change.
 type Cluster struct {
 	Nodes int
-	// Slow is a rank that draws less power and whose steps end late; none when negative.
+	// Slow is a rank that draws less power and ends its steps late; when negative, no rank is slow.
 	Slow int
-	// SlowFrom is when it began to be; at the beginning when zero.
+	// SlowFrom is when the rank became slow; at the beginning when zero.
 	SlowFrom time.Time
-	// Still is when a rank made its last step; zero for one that goes on, as all do when it is nil.
+	// Still returns when a rank made its last step; zero for a rank that goes on. When Still is
+	// nil, all ranks go on.
 	Still func(rank int) time.Time
-	// Now is the time; the real one when nil.
+	// Now returns the time; the real time when nil.
 	Now func() time.Time
 	// Began is when the first job was submitted.
 	Began time.Time
-	// Every is how often samples are sent; once when 0.
+	// Every is the interval of samples; when 0, samples are sent once.
 	Every time.Duration
-	// Fails is what each request answers, if it is not nil.
+	// Fails is the error of each request, unless it is nil.
 	Fails func() error
 	// Stopped has the jobs that were asked to stop.
 	Stopped []string
@@ -52,12 +54,12 @@ func (c *Cluster) fails() error {
 	return nil
 }
 
-// training is how many nodes the first job has.
+// training is the number of nodes of the first job.
 func (c *Cluster) training() int { return max(1, c.Nodes-c.Nodes/8) }
 
 func (c *Cluster) node(i int) string { return fmt.Sprintf("gpu%04d", i) }
 
-// charges are of nodes that jobs have held since the cluster began.
+// charges returns the charges for nodes that jobs have held since the cluster began.
 func (c *Cluster) charges() []report.Charge {
 	hours := c.now().Sub(c.Began).Hours()
 	of := func(user string, nodes int) report.Charge {
@@ -155,7 +157,7 @@ func (c *Cluster) jobs() []report.JobStatus {
 	})
 }
 
-// Samples has ten minutes of every rank and node, and then what follows.
+// Samples returns the samples of ten minutes of every rank and node, and then further samples.
 func (c *Cluster) Samples(ctx context.Context, q launcher.SampleQuery) iter.Seq2[launcher.NodeSamples, error] {
 	return func(yield func(launcher.NodeSamples, error) bool) {
 		if err := c.fails(); err != nil {
@@ -167,7 +169,7 @@ func (c *Cluster) Samples(ctx context.Context, q launcher.SampleQuery) iter.Seq2
 			now := c.now()
 			for i := range c.Nodes {
 				if i == c.Nodes-1 && i > 0 {
-					continue // it is silent
+					continue // the node is silent
 				}
 				if !yield(c.samples(i, now, since, q.Job), nil) {
 					return
@@ -219,10 +221,10 @@ func (c *Cluster) rank(i, g int, now time.Time, since time.Duration) report.Seri
 	return s
 }
 
-// stepTime is what a step of the simulated job takes, in seconds.
+// stepTime is the time of a step of the simulated job, in seconds.
 const stepTime = 0.43
 
-// slower is by how much the slow rank is.
+// slower is the factor by which the slow rank is slower.
 const slower = 1.2
 
 func (c *Cluster) usage(rank int, at time.Time) report.Usage {
@@ -234,7 +236,7 @@ func (c *Cluster) usage(rank int, at time.Time) report.Usage {
 	seconds := at.Sub(c.Began).Seconds() - still
 	u.CPUs, u.Memory, u.IO, u.Faults, u.Processes = 1.4+wave(at, rank, 0)*0.3, 9e9, 3e6, 400, 9
 	step := stepTime
-	if slow := c.Slow >= 0 && !at.Before(c.SlowFrom); slow { // all wait for it
+	if slow := c.Slow >= 0 && !at.Before(c.SlowFrom); slow { // all ranks wait for the slow rank
 		step *= slower
 		before := max(0, c.SlowFrom.Sub(c.Began).Seconds())
 		u.Step = math.Floor(before/stepTime + (seconds-before)/step)
@@ -246,7 +248,7 @@ func (c *Cluster) usage(rank int, at time.Time) report.Usage {
 	u.GPUUse, u.GPUMemory, u.GPUMemoryTotal = 0.97+0.02*wave(at, rank, 2), 71e9, 85e9
 	u.GPUPower, u.GPUPowerLimit, u.GPUTemperature, u.Xids = 610+8*noise(at, rank), 700, 61+3*wave(at, rank, 4), 0
 	if c.Slow >= 0 && rank != c.Slow && !at.Before(c.SlowFrom) {
-		u.GPUPower -= (u.GPUPower - 200) * (slower - 1) / slower // it waits for a part of each step
+		u.GPUPower -= (u.GPUPower - 200) * (slower - 1) / slower // the rank waits for a part of each step
 	}
 	return u
 }
@@ -263,7 +265,7 @@ func wave(at time.Time, i, j int) float64 {
 	return math.Sin(float64(at.Unix()%3600)/(17+float64(j)*5) + float64(i*7+j*3))
 }
 
-// noise is like wave, but nothing of it is left a second later.
+// noise is like wave, but changes completely within a second.
 func noise(at time.Time, i int) float64 {
 	h := uint64(at.Unix())*0x9e3779b97f4a7c15 ^ uint64(i+1)*0xbf58476d1ce4e5b9
 	h ^= h >> 29
@@ -280,7 +282,7 @@ func none() report.Usage {
 	}
 }
 
-// Ping has an answer of every node but the last.
+// Ping returns an answer of every node except the last.
 func (c *Cluster) Ping(context.Context, string, time.Duration) iter.Seq2[launcher.Pong, error] {
 	return func(yield func(launcher.Pong, error) bool) {
 		for i := range c.Nodes {
@@ -295,8 +297,8 @@ func (c *Cluster) Ping(context.Context, string, time.Duration) iter.Seq2[launche
 	}
 }
 
-// Logs has a few lines of every rank of the first job. Rank 7's last loss is nan. With Follow, Logs
-// then waits for ctx.
+// Logs returns a few lines of every rank of the first job. Rank 7's last loss is nan. With Follow,
+// Logs then waits for ctx.
 func (c *Cluster) Logs(ctx context.Context, id string, f report.LogFilter) iter.Seq2[report.LogChunk, error] {
 	return func(yield func(report.LogChunk, error) bool) {
 		if id != "llama-70b" {
