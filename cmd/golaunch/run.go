@@ -32,7 +32,7 @@ func newRun(s *cli.Console, name string) *cobra.Command {
 	helpAll, showVersion, nothing := false, false, false
 	if name == "golaunch" {
 		c.Flags().BoolVar(&helpAll, "help-all", false, "print all flags of a job")
-		c.InitDefaultHelpFlag() // before the flags below
+		c.InitDefaultHelpFlag() // before the next flag
 		c.Flags().BoolVarP(&showVersion, "version", "v", false, "version for golaunch")
 	}
 	cli.CompleteFlags(c)

@@ -286,8 +286,8 @@ func assignment(r *torchRun) string {
 	return r.nodes[0].result() + "\n" + text + strings.Join(each, "") + fmt.Sprintln(in, "groups")
 }
 
-// complete returns a name with the number of ranks at the end if the ranks are complete, and all
-// ranks otherwise.
+// complete returns a name, which ends with a number, if the ranks are all numbers below it.
+// Otherwise it returns the name and the ranks.
 func complete(name string, ranks []int) string {
 	n, _ := strconv.Atoi(name[strings.LastIndexByte(name, ' ')+1:])
 	if consecutive(ranks) && len(ranks) == n && slices.Min(ranks) == 0 {

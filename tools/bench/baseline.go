@@ -105,7 +105,7 @@ func (r *run) ask(ctx context.Context, s *scope, name string) error {
 	return nil
 }
 
-// print prints the medians, and how they compare.
+// print prints the medians and their ratios.
 func (r *run) print() error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "\t%s\t%s\tratio\t%s\tratio\t\n", record.Golaunch, baseline, record.Mpirun)

@@ -17,7 +17,7 @@ import (
 	"github.com/golaunch/golaunch/tools/bench/record"
 )
 
-// workers is how many workers are placed together on a cluster.
+// workers is the number of workers that are placed together on a cluster.
 const workers = "8"
 
 // turns gives each launcher a turn of its own for all its work with clusters and torch, so that no
@@ -27,7 +27,7 @@ func (r *run) turns(ctx context.Context, rounds func(round func(n int) error) er
 	learned := false
 	return rounds(func(n int) error {
 		if r.peers.python != "" {
-			if !learned { // what --preload auto is to import
+			if !learned { // the modules that --preload auto has to import
 				argv := r.trainers()[2].argv(r.peers.python, filepath.Join(scripts, "ddp.py"), r.notes("learn"))
 				if _, err := r.exec(ctx, giveUp, argv); err != nil {
 					return fmt.Errorf("%s: %w", r.shown(argv), err)
@@ -36,7 +36,7 @@ func (r *run) turns(ctx context.Context, rounds func(round func(n int) error) er
 			}
 			r.trains(ctx, n)
 		}
-		for i := range all { // another is the first in each round
+		for i := range all { // each round begins with another one
 			err := within(ctx, func(s *scope) error { return all[(i+n)%len(all)](ctx, s) })
 			if err := errors.Join(err, ctx.Err()); err != nil {
 				return err
@@ -46,7 +46,7 @@ func (r *run) turns(ctx context.Context, rounds func(round func(n int) error) er
 	})
 }
 
-// several times a command.
+// several times commands.
 func (r *run) several(ctx context.Context, times int, work, peer string, argv []string, exec func(context.Context, time.Duration, []string) (time.Duration, error)) {
 	for range times {
 		took, err := exec(ctx, giveUp, argv)
@@ -116,10 +116,10 @@ func (r *run) daemon(s *scope, word string, argv []string) error {
 		return err
 	}
 	s.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)                          // it may have ended
+		_ = cmd.Process.Signal(syscall.SIGTERM)                          // the daemon may have ended
 		end := time.AfterFunc(ending, func() { _ = cmd.Process.Kill() }) // it may end at this moment
 		defer end.Stop()
-		_ = cmd.Wait() // it was told to end
+		_ = cmd.Wait() // the daemon was told to end
 	})
 	said := make(chan bool, 1)
 	go func() {
@@ -128,7 +128,7 @@ func (r *run) daemon(s *scope, word string, argv []string) error {
 		for lines.Scan() {
 			if strings.Contains(lines.Text(), word) {
 				said <- true
-				_, _ = io.Copy(io.Discard, words) // until it ends
+				_, _ = io.Copy(io.Discard, words) // until the daemon ends
 			}
 		}
 	}()

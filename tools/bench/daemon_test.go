@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// built is what is measured.
+// built is the program to measure.
 func built(b *testing.B, dir string) (golaunch, rank string) {
 	b.Helper()
 	golaunch, rank, err := build(dir)
@@ -76,7 +76,7 @@ func (d *daemonLines) until(b *testing.B, word string, n int) {
 
 func (d *daemonLines) end() {
 	if d.cmd.ProcessState == nil {
-		_ = d.cmd.Process.Kill() // it may have ended
+		_ = d.cmd.Process.Kill() // the daemon may have ended
 		_ = d.cmd.Wait()
 	}
 }

@@ -54,7 +54,7 @@ func (r *run) trainers() []rank {
 	if r.peers.mpirun {
 		all = append(all, rank{record.Mpirun, func(python, script, notes string) []string {
 			argv := []string{"mpirun", "--allow-run-as-root", "--oversubscribe", "-np", strconv.Itoa(training)}
-			port, _ := free() // 0 fails, and says so
+			port, _ := free() // port 0 fails with an error
 			return append(argv, "-x", "MASTER_ADDR=127.0.0.1", "-x", "MASTER_PORT="+port, python, script, notes)
 		}, false})
 	}
@@ -107,7 +107,7 @@ func (r *run) trained(ctx context.Context, peer string, argv []string, notes str
 
 // readNotes returns the values of all notes, by attempt and by what was noted.
 func readNotes(file string) map[string][]int64 {
-	data, _ := os.ReadFile(file) // else there are none
+	data, _ := os.ReadFile(file) // without the file there are no notes
 	notes := map[string][]int64{}
 	for line := range strings.Lines(string(data)) {
 		f := strings.Fields(line)

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// nap is how long a rank in mode nap lives.
+	// nap is the time that a rank in mode nap lives.
 	nap = 100 * time.Millisecond
-	// hung is the time after which a launch counts as one that does not end.
+	// hung is the time after which a launch counts as a launch that does not end.
 	hung = 20 * time.Second
 )
 

@@ -27,7 +27,7 @@ func machine() record.Machine {
 
 // field returns what follows a prefix in a line of a file; empty if there is no such line.
 func field(file, prefix string) string {
-	text, _ := os.ReadFile(file) // else it has no such line
+	text, _ := os.ReadFile(file) // an unreadable file has no such line
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, prefix); ok {
 			return strings.TrimSpace(rest)
@@ -38,7 +38,7 @@ func field(file, prefix string) string {
 
 // load is the load average of the last minute.
 func load() float64 {
-	text, _ := os.ReadFile("/proc/loadavg") // Linux has it
+	text, _ := os.ReadFile("/proc/loadavg") // Linux has this file
 	first, _, _ := strings.Cut(string(text), " ")
 	average, _ := strconv.ParseFloat(first, 64)
 	return average
@@ -48,7 +48,7 @@ func load() float64 {
 // hypervisor gave to others.
 func ticks() (all, stolen float64) {
 	f := strings.Fields(field("/proc/stat", "cpu "))
-	for i, text := range f[:min(8, len(f))] { // what follows is part of these
+	for i, text := range f[:min(8, len(f))] { // the later fields are part of these
 		n, _ := strconv.ParseFloat(text, 64)
 		all += n
 		if i == 7 {

@@ -4,7 +4,7 @@
 //
 // It needs cc, and compares golaunch with the peers that this machine has: mpirun, Slurm, torchrun
 // (in the directory of a Python with torch) and Ray (by the directory of its commands). It names
-// each missing peer, and what would add it. All samples go to a file, from which tools/bench/plot
+// each missing peer, and a way to add it. All samples go to a file, from which tools/bench/plot
 // makes the plots and tables of the documents. When it ends, also by ^C, it has ended everything
 // that it started.
 package main
@@ -37,8 +37,8 @@ type section struct {
 }
 
 // The sections take 29 minutes at most, apart from their last rounds; on an idle machine with two
-// cores they take less. The last section takes longest. On a busy machine it loses rounds, and the
-// others do not.
+// cores they take less. The last section takes longest. On a busy machine, this section loses
+// rounds, and the others do not.
 var sections = []section{
 	{"baseline", 20, 3 * time.Minute, (*run).compare},
 	{"launch", 15, 4 * time.Minute, (*run).launches},
@@ -167,7 +167,7 @@ func (r *run) section(ctx context.Context, s section, begin time.Time) error {
 func build(dir string) (golaunch, rank string, err error) {
 	golaunch, rank = filepath.Join(dir, "golaunch"), filepath.Join(dir, "rank")
 	for _, argv := range [][]string{
-		{"go", "build", "-trimpath", "-ldflags=-s -w -extldflags=-Wl,-z,lazy", "-o", golaunch, "./cmd/golaunch"}, // as make build does
+		{"go", "build", "-trimpath", "-ldflags=-s -w -extldflags=-Wl,-z,lazy", "-o", golaunch, "./cmd/golaunch"}, // builds as make build does
 		{"cc", "-O2", "-static", "-o", rank, filepath.Join(scripts, "rank.c")},
 	} {
 		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
-// BenchmarkLossOverNodes is the time from kill -9 of the golaunch of one of 4 nodes to the exec of
-// the last of 8 new ranks, with a spare in its place; the nodes are network namespaces, with TLS
-// between them. It needs root.
+// BenchmarkLossOverNodes measures the time from a kill -9 of golaunch on one of 4 nodes to the exec
+// of the last of 8 new ranks, with a spare in place of that node. The nodes are network namespaces,
+// with TLS between them. The benchmark needs root.
 func BenchmarkLossOverNodes(b *testing.B) {
 	b.Chdir("../..")
 	dir := b.TempDir()

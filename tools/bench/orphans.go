@@ -18,7 +18,7 @@ const (
 	// families is the number of ranks of a job whose launcher dies, and family the number of
 	// processes of each of them.
 	families, family = 8, 4
-	// mourning is how long the processes that a launcher leaves may take to end.
+	// mourning is the time that the processes left by a launcher may take to end.
 	mourning = 10 * time.Second
 )
 
@@ -31,9 +31,9 @@ type job struct {
 	cmd     *exec.Cmd
 }
 
-// orphans counts what is left of a job some time after its launcher was killed, or told to end.
-// Each rank has four processes: itself, a child, one in a session of its own, and one whose parent
-// has ended.
+// orphans counts the processes that are left of a job some time after its launcher was killed, or
+// told to end. Each rank has four processes: itself, a child, a process in a session of its own,
+// and a process whose parent has ended.
 func (r *run) orphans(ctx context.Context, rounds func(round func(n int) error) error) error {
 	return rounds(func(int) error {
 		for work, signal := range map[string]syscall.Signal{"orphans-kill": syscall.SIGKILL, "orphans-term": syscall.SIGTERM} {
@@ -74,7 +74,7 @@ func (r *run) killLaunchers(ctx context.Context, s *scope, work string, signal s
 	return nil
 }
 
-// jobs are the jobs of all launchers, Ray's on a cluster that runs.
+// jobs are the jobs of all launchers. Ray's job runs on a running cluster.
 func (r *run) jobs(ctx context.Context, s *scope) (all []*job, err error) {
 	slurm, sh, err := r.slurm(s)
 	if err != nil {
@@ -143,10 +143,10 @@ func (r *run) begin(ctx context.Context, s *scope, j *job) (err error) {
 			s.Error(err)
 		}
 		for _, pid := range running(j.program) {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+			_ = syscall.Kill(pid, syscall.SIGKILL) // the process may have ended
 		}
 	})
-	limit, again := time.After(giveUp), time.NewTicker(20*time.Millisecond) // processes of others have no event
+	limit, again := time.After(giveUp), time.NewTicker(20*time.Millisecond) // there is no event for processes of others
 	defer again.Stop()
 	for len(running(j.program)) < families*family {
 		select {
@@ -159,7 +159,7 @@ func (r *run) begin(ctx context.Context, s *scope, j *job) (err error) {
 			return ctx.Err()
 		}
 	}
-	if j.peer != record.Ray { // there a cluster launches
+	if j.peer != record.Ray { // for Ray, a cluster launches ranks
 		r.sample("launcher-memory", j.peer, j.argv, memory(launching(j)))
 	}
 	return nil

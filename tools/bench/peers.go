@@ -15,11 +15,12 @@ import (
 	"github.com/golaunch/golaunch/tools/bench/record"
 )
 
-// peers is what golaunch can be compared with. Empty fields mean that something is missing.
+// peers has the programs with which golaunch can be compared. Empty fields mean that a program is
+// missing.
 type peers struct {
 	mpirun bool
 	slurm  bool
-	// python is a Python with torch, and torchrun its torchrun.
+	// python is a Python with torch, and torchrun is the torchrun of that Python.
 	python, torchrun string
 	// ray is the directory of Ray's commands and of its Python; rayTrain says that it can train
 	// with the same torch.
@@ -36,7 +37,7 @@ type launcher struct {
 	exec func(ctx context.Context, limit time.Duration, argv []string) (time.Duration, error)
 }
 
-// find looks for all peers. For each missing one it says what would add it.
+// find looks for all peers. For each missing peer it names a way to add it.
 func (r *run) find(ctx context.Context, python, ray string) {
 	own := said1(ctx, "git", "describe", "--always")
 	if exec.CommandContext(ctx, "git", "diff", "--quiet", "HEAD", "--", "*.go", "go.mod", "go.sum").Run() != nil {
@@ -96,8 +97,8 @@ func said1(ctx context.Context, argv ...string) string {
 	return strings.TrimSpace(line)
 }
 
-// launchers returns the launchers that are there. Slurm's runs on a running cluster, if there is
-// one.
+// launchers returns the launchers that exist on this machine. Slurm's launcher runs on a running
+// cluster, if there is one.
 func (r *run) launchers(slurm *shell) []launcher {
 	all := []launcher{{record.Golaunch, true, func(n int, command ...string) []string {
 		return append([]string{r.golaunch, "--quiet", "--backoff", "0s", "--procs-per-node", strconv.Itoa(n), "--"}, command...)

@@ -32,7 +32,7 @@ func (r *run) head(ctx context.Context, s *scope, measured bool) (mark, api stri
 	})
 	home := os.Getenv("HOME")
 	s.Cleanup(func() { _ = os.Setenv("HOME", home) }) // it fails for no name that is legal
-	if err := os.Setenv("HOME", r.dir); err != nil {  // a token in ~/.ray would be asked for by some of Ray's processes
+	if err := os.Setenv("HOME", r.dir); err != nil {  // some of Ray's processes would ask for a token in ~/.ray
 		return "", "", err
 	}
 	argv := []string{
@@ -50,8 +50,8 @@ func (r *run) head(ctx context.Context, s *scope, measured bool) (mark, api stri
 	return mark, "http://127.0.0.1:" + dashboard, os.Setenv("RAY_ADDRESS", "127.0.0.1:"+gcs)
 }
 
-// rayTurn measures a Ray cluster like the other launchers. The first sample includes what Ray's
-// cluster needs for its first job.
+// rayTurn measures a Ray cluster like the other launchers. The first sample includes the time that
+// Ray's cluster needs for its first job.
 func (r *run) rayTurn(ctx context.Context, s *scope) error {
 	if r.peers.ray == "" {
 		return nil
@@ -79,7 +79,7 @@ func (r *run) rayTurn(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// figures are what python/bench/ray_core.py prints, in seconds and bytes, by the works of
+// figures is the output of python/bench/ray_core.py, in seconds and bytes, by the works of
 // [record.Groups].
 var figures = map[string]string{
 	"names-first": "init_to_first_task", "names-tasks": "tasks_1000", "names-calls": "calls_1000", "names-call": "call_and_back", "names-actors": "actors_200",
@@ -87,7 +87,7 @@ var figures = map[string]string{
 	"names-memory-actors": "actors_200_memory", "names-memory-object": "bytes_per_object",
 }
 
-// names measures Ray's names, of golaunch and of Ray itself.
+// names measures Ray's names, as golaunch and as Ray itself provides them.
 func (r *run) names(ctx context.Context, rounds func(round func(n int) error) error) error {
 	script, err := filepath.Abs("python/bench/ray_core.py")
 	if err != nil {
@@ -104,7 +104,7 @@ func (r *run) names(ctx context.Context, rounds func(round func(n int) error) er
 		users = append(users, user{record.Ray, []string{filepath.Join(r.peers.ray, "python"), script, "--arrays"}, nil})
 	}
 	return rounds(func(n int) error {
-		for i := range users { // another is the first in each round
+		for i := range users { // each round begins with another one
 			r.user(ctx, users[(i+n)%len(users)])
 		}
 		return ctx.Err()
@@ -146,7 +146,7 @@ func (r *run) user(ctx context.Context, u user) {
 	}
 }
 
-// lastObject reads the JSON object that is the last line with one in a file.
+// lastObject reads the JSON object from the last line of a file that has one.
 func lastObject(file string, into any) error {
 	text, err := os.ReadFile(file)
 	if err != nil {

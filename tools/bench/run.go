@@ -36,19 +36,19 @@ type run struct {
 	// dir has all files of the run, and is removed with it.
 	dir            string
 	golaunch, rank string
-	// rootful says that this golaunch is an old one, which needs no flag to run ranks as root.
+	// rootful is true if this golaunch is an old version, which needs no flag to run ranks as root.
 	rootful bool
 	peers   peers
 	pieces  int
 }
 
-// sample notes how long a run of a command took, or a number.
+// sample notes the time of a command, or a number.
 func (r *run) sample(work, peer string, argv []string, value float64) {
 	s := r.rec.Add(work, peer, r.shown(argv))
 	s.Samples = append(s.Samples, value)
 }
 
-// timed notes the time of a command, or that it failed. Failures after the end of the run do not
+// timed notes the time of a command, or its failure. Failures after the end of the run do not
 // count.
 func (r *run) timed(ctx context.Context, work, peer string, argv []string, took time.Duration, err error) {
 	if err != nil {
@@ -80,7 +80,7 @@ func (r *run) skip(peer, works, reason string) {
 // shown returns a command without the directories of this machine.
 func (r *run) shown(argv []string) string {
 	line := strings.Join(argv, " ")
-	here, _ := os.Getwd() // else nothing of it is in there
+	here, _ := os.Getwd() // if unknown, the command does not contain it
 	for _, dir := range []string{r.dir, filepath.Dir(r.peers.python), r.peers.ray, filepath.Join(here, scripts)} {
 		if dir != "" && dir != "." {
 			line = strings.ReplaceAll(line, dir+"/", "")
@@ -96,8 +96,8 @@ func (r *run) piece() (mark string, err error) {
 	return workMark + "=" + mark, os.Setenv(workMark, mark)
 }
 
-// exec runs a command to its end, with a limit, and times it. If the command fails, exec ends
-// everything that is left of it.
+// exec runs a command to its end, with a limit, and times it. If the command fails, exec ends all
+// processes that are left of it.
 func (r *run) exec(ctx context.Context, limit time.Duration, argv []string) (took time.Duration, err error) {
 	mark, err := r.piece()
 	if err != nil {
@@ -106,8 +106,8 @@ func (r *run) exec(ctx context.Context, limit time.Duration, argv []string) (too
 	return r.execAs(ctx, limit, argv, mark)
 }
 
-// execAs is exec for an earlier piece of work. The command's output goes to a file, because
-// processes that it leaves running may keep a pipe open.
+// execAs does what exec does, for an earlier piece of work. The command's output goes to a file,
+// because processes that it leaves running may keep a pipe open.
 func (r *run) execAs(ctx context.Context, limit time.Duration, argv []string, mark string) (took time.Duration, err error) {
 	return r.execInto(ctx, limit, argv, mark, filepath.Join(r.dir, "out"))
 }
@@ -122,7 +122,7 @@ func (r *run) execInto(ctx context.Context, limit time.Duration, argv []string, 
 	defer cancel()
 	cmd := exec.CommandContext(limited, argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), mark)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ^C is this program's
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // only this program gets ^C
 	cmd.Cancel = func() error { return kill(mark) }
 	cmd.Stdout, cmd.Stderr = out, out
 	begin := time.Now()
@@ -139,7 +139,7 @@ func (r *run) execInto(ctx context.Context, limit time.Duration, argv []string, 
 // lastWords returns the last line with an error that a command has written to a file, or else the
 // last line with a letter.
 func lastWords(file string) string {
-	text, _ := os.ReadFile(file) // as much as there is
+	text, _ := os.ReadFile(file) // reads what exists
 	lines := strings.Split(strings.ToValidUTF8(string(text[max(0, len(text)-said):]), "?"), "\n")
 	for _, has := range []func(string) bool{
 		func(line string) bool { return strings.Contains(line, "Error: ") || strings.Contains(line, "error: ") },

@@ -81,11 +81,11 @@ func TestShell(t *testing.T) {
 		want  string
 	}{
 		{"echo said", time.Minute, ""},
-		{"cat", time.Minute, ""}, // its input is empty
+		{"cat", time.Minute, ""}, // the input of the command is empty
 		{"echo wrong >&2; echo ===; (exit 4)", time.Minute, "exit code 4: wrong"},
 		{"echo RuntimeError: no; echo and so on; (exit 1)", time.Minute, "exit code 1: RuntimeError: no"},
 		{"sleep 0.5; echo late", 50 * time.Millisecond, "it had not ended after 50ms"},
-		{"true", time.Minute, ""}, // and not the answer of the one before
+		{"true", time.Minute, ""}, // not the answer of the command before
 		{"false", time.Minute, "exit code 1: it said nothing"},
 	} {
 		_, err := sh.run(t.Context(), c.limit, c.line)

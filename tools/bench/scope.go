@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// scope is what a piece of work starts and must end. It has as much of a test as package slurmtest
-// needs, so that a real Slurm can run outside of tests.
+// scope has everything that a piece of work starts and must end. It has the methods of a test that
+// package slurmtest needs, so that a real Slurm can run outside of tests.
 type scope struct {
-	testing.TB // nil: it is asked for nothing but what is below
+	testing.TB // nil: only the methods below are called
 
 	ctx   context.Context
 	outer context.Context
@@ -32,7 +32,7 @@ func within(ctx context.Context, f func(s *scope) error) (err error) {
 			s.wrong = append(s.wrong, err)
 		}
 	})
-	cancel() // as a test's context, it ends before the cleanups
+	cancel() // the context ends before the cleanups, as in a test
 	for len(s.ends) > 0 {
 		last := s.ends[len(s.ends)-1]
 		s.ends = s.ends[:len(s.ends)-1]
@@ -54,7 +54,7 @@ func (s *scope) try(f func()) {
 	f()
 }
 
-// Logf prints what may explain a failure, unless the run was interrupted.
+// Logf prints a possible explanation of a failure, unless the run was interrupted.
 func (s *scope) Logf(f string, a ...any) {
 	if s.outer.Err() == nil {
 		fmt.Printf(f+"\n", a...)

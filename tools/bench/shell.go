@@ -43,7 +43,7 @@ func open(s interface{ Cleanup(f func()) }, cmd *exec.Cmd, dir string) (*shell, 
 		in.Close()
 		end := time.AfterFunc(ending, func() { _ = cmd.Process.Kill() }) // it may end at this moment
 		defer end.Stop()
-		_ = cmd.Wait() // how the last command ended has been said
+		_ = cmd.Wait() // the end of the last command is already known
 		out.Close()
 	})
 	sh := &shell{in, out, bufio.NewReader(out), filepath.Join(dir, "said")}
@@ -51,8 +51,8 @@ func open(s interface{ Cleanup(f func()) }, cmd *exec.Cmd, dir string) (*shell, 
 	return sh, err
 }
 
-// run times a command, which has a limit. After any error that is not the command's the shell
-// cannot be used.
+// run times a command, which has a limit. After any error that is not the error of the command, the
+// shell cannot be used.
 func (s *shell) run(ctx context.Context, limit time.Duration, line string) (took time.Duration, err error) {
 	begin := time.Now()
 	if err := s.out.SetReadDeadline(begin.Add(limit)); err != nil {
@@ -64,7 +64,7 @@ func (s *shell) run(ctx context.Context, limit time.Duration, line string) (took
 	}
 	code, err := s.answer.ReadString('\n')
 	took = time.Since(begin)
-	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil { // the next command begins when this one has ended
+	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil { // the next command begins when this command has ended
 		_ = s.out.SetReadDeadline(time.Now().Add(giveUp)) // as above
 		_, later := s.answer.ReadString('\n')
 		err = errors.Join(fmt.Errorf("it had not ended after %v", limit), later)

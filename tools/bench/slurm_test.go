@@ -10,9 +10,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
-// BenchmarkSlurmStep is the time of a whole command that runs two ranks of true on each of four
-// nodes of Slurm: golaunch and srun take turns, each with a new allocation and within an existing
-// one. The metrics are medians.
+// BenchmarkSlurmStep measures the time of a whole command that runs two ranks of true on each of
+// four nodes of Slurm. golaunch and srun take turns, each with a new allocation and within an
+// existing allocation. The metrics are medians.
 func BenchmarkSlurmStep(b *testing.B) {
 	b.Chdir("../..")
 	golaunch, _ := built(b, b.TempDir())

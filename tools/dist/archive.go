@@ -102,7 +102,7 @@ func tarred(w io.Writer, files []file, at time.Time) error {
 	return t.Close()
 }
 
-// checksums has the checksums of all other files, for sha256sum -c.
+// checksums writes the checksums of all other files, for sha256sum -c.
 const checksums = "SHA256SUMS"
 
 func (r *release) checksums() error {

@@ -17,18 +17,19 @@ import (
 	"time"
 )
 
-// release is what a release contains, and what it is made of.
+// release has the contents of a release, and its sources.
 type release struct {
 	root, stage, out string
-	// version is semantic, without a v. For a release it marks the binaries. at is the time of its
-	// commit, which all files have.
+	// version is semantic, without a v. For a release, version is also in the binaries. at is the
+	// time of the commit, which all files have.
 	version, marks string
 	at             time.Time
 	info           *debug.BuildInfo
 	// deps are the modules of all binaries together.
 	deps []*debug.Module
 	// plain are the binaries without cgo, by architecture. They find GPUs through libc's loader,
-	// with any glibc. static are those that run without a glibc, and linked is the binary with cgo.
+	// with any glibc. static are the binaries that run without a glibc, and linked is the binary
+	// with cgo.
 	plain, static map[string]string
 	linked        string
 	// common are the files that accompany each binary.
@@ -68,8 +69,8 @@ func build(ctx context.Context, root, stage string) (*release, error) {
 	return r, r.identify(ctx)
 }
 
-// mark makes the binaries say that they are a release if CHANGELOG.md lists nothing unreleased and
-// begins with the version in the repository.
+// mark marks the binaries as a release if CHANGELOG.md lists nothing unreleased and begins with the
+// version in the repository.
 func (r *release) mark() error {
 	version, err := os.ReadFile(filepath.Join(r.root, "internal/wire/version/VERSION"))
 	if err != nil {
@@ -141,7 +142,7 @@ func (r *release) depend() error {
 	return nil
 }
 
-// accompany makes a binary for this machine write the completions and the manual pages.
+// accompany runs a binary for this machine, which writes the completions and the manual pages.
 func (r *release) accompany(ctx context.Context) error {
 	here := filepath.Join(r.stage, "here", "golaunch")
 	if err := r.compile(ctx, here, "", "man", "CGO_ENABLED=0"); err != nil {
@@ -197,14 +198,14 @@ func (r *release) name(parts string) string {
 	return filepath.Join(r.out, "golaunch_"+strings.ReplaceAll(r.version, "+", ".")+parts)
 }
 
-// preview returns the parts of a version that precedes one, with what follows a + (see
+// preview returns the parts of a version that precedes a release, with the text after a + (see
 // internal/wire/version).
 var (
 	preview = regexp.MustCompile(`^(\d+\.\d+\.\d+)-(a|b|rc|alpha|beta)\.?(\d+)(\+[0-9a-z.]+)?$`)
 	plain   = regexp.MustCompile(`^\d+\.\d+\.\d+(\+[0-9a-z.]+)?$`)
 )
 
-// pythons is a version as Python writes it
+// pythons returns a version in the form of Python
 // (https://packaging.python.org/en/latest/specifications/version-specifiers/).
 func pythons(version string) (string, error) {
 	if m := preview.FindStringSubmatch(version); m != nil {

@@ -12,7 +12,7 @@ import (
 // charted is the chart's version in the repository. The release's version replaces it.
 const charted = "0.0.0"
 
-// chart is the Helm chart, as helm package would make it.
+// chart makes the Helm chart as helm package would make it.
 func (r *release) chart() error {
 	var files []file
 	root := os.DirFS("chart")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// made is everything, made once for all tests.
+// made is a whole release, made once for all tests.
 var made = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "dist-test-")
 	if err != nil {
@@ -27,7 +27,7 @@ func all(t *testing.T) string {
 	return dir
 }
 
-// one is the file of a release that a pattern means.
+// one returns the file of a release that matches a pattern.
 func one(t *testing.T, pattern string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(all(t), pattern))
@@ -37,7 +37,7 @@ func one(t *testing.T, pattern string) string {
 	return files[0]
 }
 
-// TestSame: what is made depends on the commit alone.
+// TestSame: the files of a release depend on the commit alone.
 func TestSame(t *testing.T) {
 	again := t.TempDir()
 	if err := dist(t.Context(), "../..", again); err != nil {
@@ -57,7 +57,7 @@ func TestSame(t *testing.T) {
 	if err != nil || len(files) != len(strings.Fields(string(sums(again))))/2+1 {
 		t.Errorf("%d files, and not all have a checksum (%v)", len(files), err)
 	}
-	// The same directory may be taken again, and no other that has files.
+	// The same directory may be used again, but no other directory that has files.
 	if err := cleared(again); err != nil {
 		t.Error(err)
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// image is a container image for both architectures. It has only golaunch: the static binary, and
-// the one for glibc, which a pod's init container copies into another container (golaunch install
-// DIR). It is a file in the OCI layout, which skopeo, podman and docker can load.
+// image is a container image for both architectures. It has golaunch and nothing else: the static
+// binary, and the binary for glibc, which a pod's init container copies into another container
+// (golaunch install DIR). It is a file in the OCI layout, which skopeo, podman and docker can load.
 func (r *release) image() error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range architectures {
@@ -87,8 +87,8 @@ func (r *release) imageFor(arch string) (v1.Image, error) {
 	}
 	return mutate.ConfigFile(image, &v1.ConfigFile{
 		OS: "linux", Architecture: arch, Created: v1.Time{Time: r.at},
-		// No user of a machine has this number. Kubernetes can prove that it is not root's
-		// (runAsNonRoot).
+		// No user of a machine has this number. Kubernetes can prove that it is not the number of
+		// root (runAsNonRoot).
 		Config: v1.Config{
 			Entrypoint: []string{"/usr/bin/golaunch"}, Env: []string{"PATH=/usr/bin"}, User: "65532:65532",
 			Labels: map[string]string{"org.opencontainers.image.title": "golaunch", "org.opencontainers.image.version": r.version},

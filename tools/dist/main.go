@@ -4,8 +4,8 @@
 //
 // For linux on amd64 and arm64 it makes archives with the binary for any glibc and with the static
 // one, deb and rpm packages, and wheels for pip. It also makes an archive with the binary that is
-// built with cgo (amd64), a container image (both architectures), a Helm chart, a list of all that
-// is in the binaries (SBOM), and the checksums of everything. The version is that in
+// built with cgo (amd64), a container image (both architectures), a Helm chart, a list of all parts
+// of the binaries (SBOM), and the checksums of everything. The version is the version in
 // internal/wire/version/VERSION, with +devel and the commit if CHANGELOG.md has later changes. Two
 // runs on one commit and one machine make the same bytes.
 package main
@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// dist makes everything of the repository at root.
+// dist makes a release of the repository at root.
 func dist(ctx context.Context, root, out string) (err error) {
 	stage, err := os.MkdirTemp("", "golaunch-dist-")
 	if err != nil {
@@ -59,8 +59,8 @@ func dist(ctx context.Context, root, out string) (err error) {
 	return nil
 }
 
-// cleared makes a directory that has only an empty list of checksums. By that list the next run
-// recognizes the directory as its own, even if this run does not finish.
+// cleared makes a directory with an empty list of checksums and nothing else. By that list, the
+// next run recognizes the directory as one of its own, even if this run does not finish.
 func cleared(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

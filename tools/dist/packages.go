@@ -14,7 +14,7 @@ import (
 	_ "github.com/goreleaser/nfpm/v2/rpm"
 )
 
-// described says what a system package contains, and where.
+// described lists the contents of a system package, and their places.
 const described = "files/nfpm.yaml"
 
 // packages are deb and rpm for each architecture, with the binary for any glibc.
@@ -54,8 +54,8 @@ func (r *release) packages() error {
 	return nil
 }
 
-// lay puts a binary's files where the description of the packages finds them. Manual pages are
-// compressed there.
+// lay puts a binary's files where the description of the packages finds them. It compresses manual
+// pages.
 func (r *release) lay() error {
 	for _, f := range r.common {
 		name, body := filepath.Join(r.stage, "common", f.name), f.body

@@ -7,8 +7,8 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// sbom lists the contents of the binaries in CycloneDX's form, as the go command has recorded them
-// there.
+// sbom lists the contents of the binaries, which the go command has recorded in them, in the format
+// of CycloneDX.
 func (r *release) sbom() error {
 	module := func(path, version string) cdx.Component {
 		purl := "pkg:golang/" + path + "@" + version

@@ -20,7 +20,7 @@ type machine struct {
 	cgroup string
 }
 
-// boot is run in new namespaces. ROOT has the system, and what is written goes to the layer TOP.
+// boot is run in new namespaces. ROOT has the system, and all writes go to the layer TOP.
 const boot = `set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs "$TOP"
@@ -67,13 +67,13 @@ func booted(t *testing.T) *machine {
 	cmd.Env = append(os.Environ(), "ROOT="+root, "TOP="+t.TempDir(), "PACKAGES="+all(t), "CGROUP="+m.cgroup)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // also when the tests end by a panic
-	runtime.LockOSThread()                                             // it is the death of this thread that counts
+	runtime.LockOSThread()                                             // the death of this thread sends the signal
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // the first process of the namespace goes with it, and then all others
-		_ = cmd.Wait()         // it was killed
+		_ = cmd.Process.Kill() // the first process of the namespace dies with it, and then all others
+		_ = cmd.Wait()         // the machine was killed
 	})
 	m.until("systemd", func() bool {
 		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", cmd.Process.Pid, cmd.Process.Pid))
@@ -91,7 +91,7 @@ func booted(t *testing.T) *machine {
 	return m
 }
 
-// unified is where cgroups of version 2 are.
+// unified is the mount of cgroups of version 2.
 func unified(t *testing.T) string {
 	t.Helper()
 	out := do(t, "findmnt", "-n", "-o", "TARGET", "-t", "cgroup2")
@@ -130,7 +130,7 @@ func (m *machine) until(what string, is func() bool) {
 	}
 }
 
-// try runs a script there.
+// try runs a script on the machine.
 func (m *machine) try(script string) (string, error) {
 	if _, err := strconv.Atoi(m.init); err != nil {
 		return "", syscall.ESRCH
@@ -148,13 +148,13 @@ func (m *machine) do(script string) string {
 	return out
 }
 
-// configured has the machine be a whole cluster, and runs a job that lasts as a user.
+// configured makes the machine a whole cluster, and runs a long job as a user.
 func (m *machine) configured() {
 	m.t.Helper()
 	if state, _ := m.try("systemctl is-enabled golaunch-agent golaunch-coordinator"); state != "disabled\ndisabled\n" {
 		m.t.Errorf("after the installation the services are %q", state)
 	}
-	m.do(`systemctl start golaunch-agent`) // there is no token: its condition is not met, which is no failure
+	m.do(`systemctl start golaunch-agent`) // without a token, its condition is not met, which is no failure
 	if state := m.do("systemctl show -p ActiveState -p ConditionResult golaunch-agent"); state != "ActiveState=inactive\nConditionResult=no\n" {
 		m.t.Errorf("without a token the agent is %q", state)
 	}
@@ -176,7 +176,7 @@ func (m *machine) configured() {
 	}
 }
 
-// joined says that the agent is in the cluster.
+// joined reports whether the agent is in the cluster.
 func (m *machine) joined() bool {
 	out, err := m.try("golaunch status --token-file /etc/golaunch/token --coordinator 127.0.0.1:29400")
 	return err == nil && strings.Contains(out, "ready")
@@ -196,7 +196,7 @@ func (m *machine) ranks() int {
 	return strings.Count(out, "\n")
 }
 
-// upgraded installs the package again, and looks that the job has not noticed.
+// upgraded installs the package again, and checks that the job has not noticed.
 func (m *machine) upgraded(install string) {
 	m.t.Helper()
 	before := m.do("systemctl show -p MainPID golaunch-agent")
@@ -213,7 +213,7 @@ func (m *machine) upgraded(install string) {
 	}
 }
 
-// bare looks that nothing is left of a package.
+// bare checks that nothing is left of a package.
 func (m *machine) bare() {
 	m.t.Helper()
 	if n := m.ranks(); n != 0 {
@@ -242,7 +242,8 @@ func TestDeb(t *testing.T) {
 	m.bare()
 }
 
-// TestRPM is the same by rpm's own tools, on a system whose other packages they do not know.
+// TestRPM tests the same with rpm's own tools, on a system whose other packages these tools do not
+// know.
 func TestRPM(t *testing.T) {
 	m := booted(t)
 	m.do("rpm -K --nosignature /packages/*.x86_64.rpm")

@@ -33,10 +33,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// limit is longer than anything here takes, unless it hangs.
+// limit is longer than any of these commands takes, unless it hangs.
 const limit = 5 * time.Minute
 
-// do runs a command and returns what it prints.
+// do runs a command and returns its output.
 func do(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := try(t, name, args...)
@@ -56,7 +56,8 @@ func try(t *testing.T, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestPip: golaunch comes and goes with pip, as the command, as a module, and in torchrun's place.
+// TestPip: pip installs and removes golaunch, as the command, as a module, and in place of
+// torchrun.
 func TestPip(t *testing.T) {
 	wheel, instead := one(t, "golaunch-*manylinux2014_x86_64.whl"), one(t, "golaunch_torchrun-*.whl")
 	if info, err := os.Stat(wheel); err != nil || info.Size() > 12<<20 {
@@ -130,8 +131,8 @@ with golaunch.VirtualCluster([2]) as cluster:
 	}
 }
 
-// TestWheels: pip takes them for the machines that they are for, with glibc or musl, and refuses
-// what they are not for.
+// TestWheels: pip accepts the wheels on the machines that they are for, with glibc or musl, and
+// refuses them on others.
 func TestWheels(t *testing.T) {
 	venv := filepath.Join(t.TempDir(), "venv") // Debian's own Python may have no pip
 	do(t, "python3", "-m", "venv", venv)
@@ -186,7 +187,8 @@ func text(t *testing.T, f *zip.File) string {
 	return string(b)
 }
 
-// TestImage: the image is complete. It has only golaunch, and its container can only copy it.
+// TestImage: the image is complete. It has golaunch and nothing else, and its container can do
+// nothing except copy golaunch.
 func TestImage(t *testing.T) {
 	dir := unpacked(t, one(t, "*_oci.tar"))
 	index, err := layout.ImageIndexFromPath(dir)

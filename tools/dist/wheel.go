@@ -72,7 +72,7 @@ func (r *release) wheels() error {
 	})
 }
 
-// rayWheel is the module ray, in Python alone.
+// rayWheel makes the module ray, which is in Python alone.
 func (r *release) rayWheel(version string) error {
 	var modules []file
 	tree := os.DirFS(filepath.Join(r.root, "python"))
@@ -95,7 +95,7 @@ func (r *release) rayWheel(version string) error {
 	})
 }
 
-// wheel is a package as pip installs it
+// wheel is a package in the format that pip installs
 // (https://packaging.python.org/en/latest/specifications/binary-distribution-format/).
 type wheel struct {
 	name, version, platform, summary, description string

@@ -12,7 +12,7 @@ import (
 )
 
 // TestProve: the checks that can run on this machine pass. For the others the report says why they
-// could not run. Golaunch without cgo is left to [suite.All].
+// could not run. Golaunch without cgo is tested only for [suite.All].
 func TestProve(t *testing.T) {
 	dir := t.TempDir()
 	builds := map[string]string{"golaunch": "1"}

@@ -19,7 +19,7 @@ import (
 
 const chart = "../dist/chart/golaunch"
 
-// release is what Helm makes of the chart.
+// release is the output of Helm for the chart.
 type release struct {
 	sets    map[string]apps.StatefulSet
 	agents  apps.DaemonSet
@@ -86,7 +86,7 @@ func template(t *testing.T, values string) (release, error) {
 	return r, nil
 }
 
-// TestChart: what the chart makes is of the API's types, and its parts find each other.
+// TestChart: the objects of the chart have the API's types, and refer to each other correctly.
 func TestChart(t *testing.T) {
 	for _, m := range lint.All(chart, map[string]any{"agent": map[string]any{"image": "x"}}, "ml", true).Messages {
 		if m.Severity > support.InfoSev {
@@ -155,7 +155,7 @@ func selects(t *testing.T, selector, of map[string]string) {
 	}
 }
 
-// secret names where a container's token comes from.
+// secret returns the source of a container's token.
 func secret(c core.Container) string {
 	for _, v := range c.Env {
 		if v.Name == "GOLAUNCH_TOKEN" {

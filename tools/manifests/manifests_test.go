@@ -1,5 +1,5 @@
-// Package manifests checks the examples for Kubernetes against the types of its API, and writes
-// down what their pods get, so that cmd/golaunch can run them without a cluster:
+// Package manifests checks the examples for Kubernetes against the types of its API, and records
+// the settings of their pods, so that cmd/golaunch can run them without a cluster:
 //
 //	go test . -update
 package manifests
@@ -34,8 +34,8 @@ const (
 
 var update = flag.Bool("update", false, "write "+record)
 
-// pod is what a controller and the kubelet make of a template. A variable from a secret has the
-// value secret/KEY.
+// pod is the pod that a controller and the kubelet make from a template. A variable from a secret
+// has the value secret/KEY.
 type pod struct {
 	Host, Subdomain string
 	Env, Args       []string
@@ -70,7 +70,7 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// render are the pods of the one object in a file that has any.
+// render returns the pods of the one object in a file that has pods.
 func render(t *testing.T, file string) (pods []pod) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -105,7 +105,7 @@ func render(t *testing.T, file string) (pods []pod) {
 	return pods
 }
 
-// decode refuses fields that the type does not have, and those that are there twice.
+// decode refuses fields that the type does not have, and fields that occur twice.
 func decode[T any](t *testing.T, text string) (object T) {
 	t.Helper()
 	if err := yaml.UnmarshalStrict([]byte(text), &object); err != nil {
@@ -114,8 +114,8 @@ func decode[T any](t *testing.T, text string) (object T) {
 	return object
 }
 
-// carried checks that the pods of a runtime get golaunch from its image. What a TrainJob then gives
-// them is in cmd/golaunch.
+// carried checks that the pods of a runtime get golaunch from its image. cmd/golaunch has the
+// settings that a TrainJob then gives them.
 func carried(t *testing.T, r trainer.ClusterTrainingRuntime) {
 	t.Helper()
 	job := r.Spec.Template.Spec.ReplicatedJobs[0]
@@ -183,10 +183,10 @@ func group(t *testing.T, s lws.LeaderWorkerSet) (pods []pod) {
 	return pods
 }
 
-// margin is what golaunch needs after the grace to kill, report and end.
+// margin is the time that golaunch needs after the grace period to kill, report and end.
 const margin = 10 * time.Second
 
-// container is a template's only one, which ends in time.
+// container returns the only container of a template, and checks that it ends in time.
 func container(t *testing.T, p core.PodSpec) core.Container {
 	t.Helper()
 	c := p.Containers[0]
@@ -209,7 +209,7 @@ func container(t *testing.T, p core.PodSpec) core.Container {
 	return c
 }
 
-// variables are those that a template has, in the first run of a JobSet.
+// variables returns the variables of a template in the first run of a JobSet.
 func variables(t *testing.T, c core.Container) (env []string) {
 	t.Helper()
 	for _, v := range c.Env {
@@ -229,7 +229,7 @@ func variables(t *testing.T, c core.Container) (env []string) {
 	return env
 }
 
-// told checks that the README says how something is made.
+// told checks that the README has the command that makes an object.
 func told(t *testing.T, command string) {
 	t.Helper()
 	readme, err := os.ReadFile(examples + "README.md")

@@ -29,7 +29,7 @@ func headOf(ctx context.Context, listen, state, profile string, peers []string) 
 // runHead runs golaunch coordinator, with profiles of its processor time and its memory.
 func runHead(words string) error {
 	var listen, state, profile, list string
-	_, _ = fmt.Sscan(words, &listen, &state, &profile, &list) // there may be no list
+	_, _ = fmt.Sscan(words, &listen, &state, &profile, &list) // the list may be missing
 	var peers []string
 	if list != "" {
 		peers = strings.Split(list, ",")
@@ -48,7 +48,7 @@ func runHead(words string) error {
 	kept := make(chan error, 1)
 	go func() {
 		<-told
-		kept <- heap(profile + ".heap") // while the agents are there
+		kept <- heap(profile + ".heap") // while the agents are connected
 		stop()
 	}()
 	say := func(text string) { fmt.Println("golaunch:", text) }

@@ -1,15 +1,14 @@
-// Command scale measures what a cluster costs its coordinator, and how long that takes, at sizes
-// that no test has. It runs a real coordinator, and agents that have a connection each, over
-// loopback and mutual TLS, but no ranks. The agents do at once what they are told.
+// Command scale measures the cost of a cluster for its coordinator, and the times of its
+// operations, at sizes that no test has. It runs a real coordinator, and agents that have a
+// connection each, over loopback and mutual TLS, but no ranks. The agents obey each order at once.
 //
 //	go run -C tools/scale . -agents 1000,2500,5000,12500
 //
 // The agents are in two processes beside this one, which is their client. All share this machine's
-// cores: a third of each result is the cost of the agents, and more where handshakes are involved.
-// With -cores the coordinators have so many to themselves.
-// An agent's connection needs a file in two processes, so the limit of open files bounds the
-// agents, not golaunch. With -logical there are no connections: the agents are in the coordinator's
-// process.
+// cores: a third of each result is the cost of the agents, or more if there are handshakes. With
+// -cores, the coordinators have this number of cores to themselves. An agent's connection needs a
+// file in two processes, so the limit of open files bounds the agents, not golaunch. With -logical
+// there are no connections: the agents are in the coordinator's process.
 package main
 
 import (
@@ -55,7 +54,7 @@ func main() {
 		golaunch: *golaunch, cores: *cores,
 	}
 	err := measure(ctx, *sizes, p, *asJSON)
-	if ctx.Err() != nil { // its processes were ended, which is all that err says
+	if ctx.Err() != nil { // err says no more than that its processes were ended
 		err = context.Cause(ctx)
 	}
 	exit(err)
@@ -69,7 +68,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// plan says what is measured at each size.
+// plan lists the measurements at each size.
 type plan struct {
 	golaunch        string
 	ranks, failures int
@@ -77,9 +76,10 @@ type plan struct {
 	profile         string
 	from, until     string
 	loud            bool
-	// alone says that there are no connections.
+	// alone is true if there are no connections.
 	alone bool
-	// cores are the coordinators' own; 0 if they share all.
+	// cores is the number of cores that only the coordinators use; 0 if all processes share all
+	// cores.
 	cores int
 }
 
@@ -144,8 +144,8 @@ func (p *plan) build(ctx context.Context, dir string) error {
 	return nil
 }
 
-// root returns the directory of golaunch's module, in which this module is. It is empty, for the
-// working directory, if that is unknown.
+// root returns the directory of golaunch's module, which contains this module. If the directory is
+// unknown, it returns an empty text, which means the working directory.
 func root(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/golaunch/golaunch").Output()
 	if err != nil {

@@ -175,7 +175,7 @@ func (s *scene) fail(ctx context.Context) error {
 	return nil
 }
 
-// settle is how long a coordinator has to give back memory that it does not need any more.
+// settle is the time in which a coordinator must give back memory that it does not need any more.
 const settle = 10 * time.Second
 
 const looks = 5
@@ -206,7 +206,7 @@ func (s *scene) logs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = c.Close() }() // its stream has ended
+	defer func() { _ = c.Close() }() // the stream of the client has ended
 	start := time.Now()
 	r, err := c.Logs(ctx, jobID, report.LogFilter{Attempt: -1, Follow: true})
 	if err != nil {
@@ -236,8 +236,8 @@ func chunks(ctx context.Context, r *session.LogReader, n int) error {
 	return nil
 }
 
-// restart measures from the end of the coordinator until all agents have told the next one what
-// they run.
+// restart measures from the end of the coordinator until all agents have reported their ranks to
+// the next coordinator.
 func (s *scene) restart(ctx context.Context) error {
 	s.head.end()
 	s.conns.drop()
@@ -299,8 +299,8 @@ func (s *scene) silence(ctx context.Context) error {
 	return nil
 }
 
-// takeover measures from the end of the leading coordinator until all agents have told another one
-// what they run.
+// takeover measures from the end of the leading coordinator until all agents have reported their
+// ranks to another coordinator.
 func (s *scene) takeover(ctx context.Context) error {
 	s.end()
 	peers := []string{"127.0.0.1:" + s.port, "127.0.0.2:" + s.port, "127.0.0.3:" + s.port}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is a process that prints lines and gets its orders in lines.
+// process is a process that prints lines and reads its orders as lines.
 type process struct {
 	*exec.Cmd
 	lines    chan string
@@ -23,13 +23,13 @@ type process struct {
 	profiled bool
 }
 
-// trouble is what went wrong in a process, in case nothing waits for a line of it.
+// trouble is the error of a process, in case nothing waits for a line of the process.
 var trouble = make(chan error, 1)
 
 // limit bounds each wait.
 const limit = 5 * time.Minute
 
-// begin starts it on the given cores; on all if there are none.
+// begin starts the process on the given cores; on all cores if none are given.
 func begin(cmd *exec.Cmd, cores []int) (*process, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -52,7 +52,7 @@ func begin(cmd *exec.Cmd, cores []int) (*process, error) {
 			if strings.Contains(lines.Text(), "error: ") {
 				select {
 				case trouble <- errors.New(lines.Text()):
-				default: // of many the first will do
+				default: // the first of several errors is enough
 				}
 			}
 			p.lines <- lines.Text()
@@ -61,7 +61,8 @@ func begin(cmd *exec.Cmd, cores []int) (*process, error) {
 	return p, nil
 }
 
-// startOn starts a process on some cores. It has those of the thread that starts it.
+// startOn starts a process on some cores. The process inherits the cores of the thread that starts
+// it.
 func startOn(cmd *exec.Cmd, cores []int) error {
 	if len(cores) == 0 {
 		return cmd.Start()
@@ -78,7 +79,8 @@ func startOn(cmd *exec.Cmd, cores []int) error {
 	return errors.Join(cmd.Start(), unix.SchedSetaffinity(0, &own))
 }
 
-// split returns the cores of the coordinators, so many, and those of the agents; none for all.
+// split returns the cores of the coordinators, of which there are n, and the cores of the agents;
+// none for all.
 func split(n int) (coordinators, agents []int, err error) {
 	var own unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &own); err != nil || n == 0 {
@@ -115,13 +117,13 @@ func (p *process) until(word string) (string, error) {
 	}
 }
 
-// say tells it something.
+// say sends a line to the process.
 func (p *process) say(format string, args ...any) error {
 	_, err := fmt.Fprintf(p.tell, format+"\n", args...)
 	return err
 }
 
-// end kills it, or if it has a profile to write, asks it to end.
+// end kills the process, or asks it to end if it has a profile to write.
 func (p *process) end() {
 	if p.ProcessState == nil {
 		sig := syscall.SIGKILL
@@ -129,7 +131,7 @@ func (p *process) end() {
 			sig = syscall.SIGTERM
 		}
 		_ = p.Process.Signal(sig) // it may have ended
-		for range p.lines {       // until all that have its pipe are gone
+		for range p.lines {       // until all processes that hold its pipe are gone
 		}
 		_ = p.Wait()
 	}

@@ -8,8 +8,8 @@ import (
 	"text/tabwriter"
 )
 
-// result is what was measured at one size. Times are in seconds, and sizes in bytes. What was not
-// measured is absent.
+// result has the measurements at one size. Times are in seconds, and sizes in bytes. Values that
+// were not measured are absent.
 type result struct {
 	Agents int     `json:"agents"`
 	Ranks  int     `json:"ranks"`

@@ -20,8 +20,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// few is how many agents there are for each one in the smaller swarm, which falls silent at the
-// end.
+// few is the number of agents for each agent in the smaller swarm, which falls silent at the end.
 const few = 10
 
 // scene is a cluster of one size.
@@ -29,7 +28,7 @@ type scene struct {
 	plan
 	*result
 	dir, port, target string
-	// head is the coordinator; others are further ones.
+	// head is the coordinator; others are further coordinators.
 	head   *process
 	others []*process
 	swarms []*process
@@ -37,7 +36,7 @@ type scene struct {
 	conns  conns
 	// heads counts the coordinators that were started.
 	heads int
-	// own are the cores of the coordinators, and theirs those of the agents; none for all.
+	// own are the cores of the coordinators, and theirs are the cores of the agents; none for all.
 	own, theirs []int
 	// empty is the memory of a coordinator without agents.
 	empty float64
@@ -64,7 +63,7 @@ func (c *conns) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, conn := range c.all {
-		_ = conn.Close() // some are closed
+		_ = conn.Close() // some connections are already closed
 	}
 	c.all = nil
 }
@@ -83,7 +82,7 @@ func free() (string, error) {
 
 func (s *scene) end() {
 	if s.client != nil {
-		_ = s.client.Close() // its job may have ended it
+		_ = s.client.Close() // the end of its job may have closed it
 		s.client = nil
 	}
 	for _, p := range append(append([]*process{s.head}, s.others...), s.swarms...) {
@@ -94,7 +93,7 @@ func (s *scene) end() {
 	s.head, s.others, s.swarms = nil, nil, nil
 }
 
-// coordinate starts the coordinator, with the log that it kept.
+// coordinate starts the coordinator, with its existing log.
 func (s *scene) coordinate(ctx context.Context) (err error) {
 	if s.head, err = s.coordinator(ctx, s.target, filepath.Join(s.dir, "state")); err == nil {
 		_, err = s.head.until("golaunch agent --coordinator")
@@ -162,7 +161,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// late adds the slowest heartbeat since the last time.
+// late adds the time of the slowest heartbeat since the last call.
 func (s *scene) late(name string) error {
 	all, err := s.asked("late")
 	if err == nil {

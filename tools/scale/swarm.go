@@ -32,7 +32,7 @@ func swarmOf(ctx context.Context, from, to, ranks int, loud bool, target string)
 	return cmd
 }
 
-// swarm is the agents in one process. It reports when all of them have done something.
+// swarm has the agents in one process. It reports when all of them have carried out an order.
 type swarm struct {
 	ranks  int
 	target string
@@ -104,7 +104,7 @@ func (s *swarm) join() {
 	}
 }
 
-// did counts what an agent has done, and reports when all agents have.
+// did counts an order that an agent has carried out, and reports when all agents have done so.
 func (s *swarm) did(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +160,7 @@ func (a *puppet) live(joined func()) {
 
 func (a *puppet) clock() time.Duration { return time.Since(a.start) }
 
-// heard measures how long a heartbeat took.
+// heard measures the time of a heartbeat.
 func (a *puppet) heard(at, _ time.Duration) {
 	took := a.clock() - at
 	a.swarm.mu.Lock()
@@ -204,12 +204,13 @@ func (a *puppet) obey(o wire.Order) {
 	}
 }
 
-// evidence is what a rank has written before it failed.
+// evidence is the output of a rank before its failure.
 var evidence = strings.Repeat("  File \"/opt/train/model.py\", line 1234, in forward\n", 8<<10/53)
 
 // fail makes all ranks fail at once and in the same way, with evidence, and further than in the
-// attempt before. Like an agent, it sends the evidence once. Unlike an agent, it knows that all are
-// the same. An agent takes 5 ms to find that out, and the agents of this process share the cores.
+// attempt before. Like an agent, it sends the evidence once. Unlike an agent, it knows that all
+// failures are the same. An agent takes 5 ms to find this out, and the agents of this process share
+// the cores.
 func (a *puppet) fail() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// rank holds a lock for as long as anything of it lives, and says so if another attempt has it.
+// rank holds a lock for as long as any of its processes lives, and reports if another attempt holds
+// the lock.
 const rank = `exec 9>>"$SOAK/lock.$RANK"
 flock -n 9 || echo "attempt $TORCHELASTIC_RESTART_COUNT of rank $RANK on $GOLAUNCH_NODE, and $(cat "$SOAK/life.$RANK")" >>"$SOAK/violations"
 echo "attempt $TORCHELASTIC_RESTART_COUNT on $GOLAUNCH_NODE since $(date +%T.%N)" >"$SOAK/life.$RANK"
@@ -30,7 +31,7 @@ done
 echo "$TORCHELASTIC_RESTART_COUNT" >"$SOAK/done.$RANK"
 `
 
-// job runs one under fault, and checks what is left of it. It returns the exit code.
+// job runs a job under faults, and checks that nothing is left of it. It returns the exit code.
 func (s *soak) job(id string) int {
 	dir := filepath.Join(s.dir, id)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -62,7 +63,7 @@ func (s *soak) job(id string) int {
 		defer close(tormented)
 		s.torment(id, append([]*service{s.head}, s.agents...), over)
 	}()
-	_ = cmd.Wait() // its code tells
+	_ = cmd.Wait() // the exit code is enough
 	close(over)
 	<-tormented
 	<-interrupted
@@ -106,8 +107,8 @@ var line = regexp.MustCompile(`^(?:\[r(\d+) n\d+\] )?line \d+ (\d+) \d+ end$`)
 // why is the message about an end without success.
 var why = regexp.MustCompile("job (failed|cancelled|timed out)|the coordinator at")
 
-// lines checks that lines are whole, that each comes once, and under the name of the rank that
-// wrote it. Lines that a full disk lost are reported instead.
+// lines checks that lines are whole, and that each line comes once and has the prefix of the rank
+// that wrote it. Lines that were lost because of a full disk are reported instead.
 func (s *soak) lines(id string, out []byte) {
 	if s.full && bytes.Contains(out, []byte("bytes are missing here")) {
 		return
@@ -144,7 +145,7 @@ func (s *soak) wait(variable string) {
 	}
 }
 
-// clean checks that nothing at all is left, and ends what is.
+// clean checks that no process is left, and ends any that is.
 func (s *soak) clean(variable string) {
 	s.wait(variable)
 	for _, pid := range marked(variable) {

@@ -17,8 +17,8 @@ func (s *soak) upTo(limit time.Duration) time.Duration {
 	return time.Duration(s.rng.Int64N(int64(limit)))
 }
 
-// torment injects faults into a job's services, one after the other, until it is over or its wild
-// time is. All that lasts is undone when it returns.
+// torment injects faults into a job's services, one after the other, until the job or the time wild
+// is over. When torment returns, all lasting faults are undone.
 func (s *soak) torment(job string, all []*service, over <-chan struct{}) {
 	defer s.undo.Wait()
 	calm := time.After(wild)
@@ -36,7 +36,8 @@ func (s *soak) torment(job string, all []*service, over <-chan struct{}) {
 	}
 }
 
-// harm injects one fault into a job; the first of its services leads, at least in the beginning.
+// harm injects one fault into a job. The first of the job's services leads, at least in the
+// beginning.
 func (s *soak) harm(job string, all []*service) {
 	first, v, d := all[0], all[1+s.rng.IntN(len(all)-1)], s.upTo(2*lease)
 	any := s.rng.IntN(1 << 16)
@@ -84,7 +85,7 @@ func (s *soak) harm(job string, all []*service) {
 
 func (s *soak) did(what string) { s.faults[what]++ }
 
-// during does something to an agent for a time, unless something is done to it already.
+// during inflicts a fault on an agent for a time, unless the agent already has a fault.
 func (s *soak) during(what string, v *service, d time.Duration, begin, end func() error) {
 	if !v.busy.TryLock() {
 		return
@@ -107,8 +108,8 @@ func (v *service) link(state string) error {
 	return ip("link", "set", veth, state)
 }
 
-// mislead has what one node sends to an address go to a machine that is not there, and guide ends
-// that.
+// mislead redirects packets of one node to an address to a machine that does not exist, and guide
+// ends this.
 func mislead(node, to string) error {
 	return ip("-n", node, "neigh", "replace", to, "lladdr", "02:00:00:00:00:01", "dev", "eth0", "nud", "permanent")
 }
@@ -122,7 +123,7 @@ func ip(args ...string) error {
 	return nil
 }
 
-// fill leaves no room on the disk of an agent, and empty makes some again.
+// fill uses up the room on the disk of an agent, and empty makes room again.
 func (v *service) fill() error {
 	f, err := os.Create(v.ballast())
 	if err != nil {

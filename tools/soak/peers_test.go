@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// peers runs a job of two nodes and two spares. Each runs the same command, is restarted when it
-// ends, like a pod, and may lead. The first that ends for good says how; it returns that exit code.
+// peers runs a job of two nodes and two spares. Each node runs the same command, is restarted when
+// it ends, like a pod, and may lead. The first node that ends for good decides how the job ended;
+// peers returns its exit code.
 func (s *soak) peers(id string) int {
 	dir := filepath.Join(s.dir, id)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -64,7 +65,7 @@ func (s *soak) peer(id string, a *service, perNode int, over chan<- int) *servic
 		},
 		ends: func(state *os.ProcessState) bool {
 			code := state.ExitCode()
-			if slices.Contains([]int{125, 143, -1}, code) { // it lost the others, had to leave, or was killed
+			if slices.Contains([]int{125, 143, -1}, code) { // the peer lost the others, had to leave, or was killed
 				return false
 			}
 			over <- code
@@ -73,8 +74,8 @@ func (s *soak) peer(id string, a *service, perNode int, over chan<- int) *servic
 	}
 }
 
-// disband waits until all know how the job ended. One that was away, or has started again, never
-// learns it: it is told to end.
+// disband waits until all peers know how the job ended. A peer that was away, or has started again,
+// never learns this: it is told to end.
 func (s *soak) disband(all []*service, gone []chan struct{}) {
 	told := time.After(5 * lease)
 	for i, v := range all {
@@ -124,7 +125,7 @@ func (s *soak) checkPeers(id, dir string, code, ranks int) {
 				s.violated(name, "a line is not whole: %q", scan.Text())
 			}
 		}
-		_ = f.Close() // it was read
+		_ = f.Close() // only read
 	}
 	s.dead(id, 1)
 }

@@ -34,10 +34,12 @@ const (
 	head  = "10.76.0.2"
 	at    = head + ":29400"
 	lease = 2 * time.Second
-	// wild is for how long faults come while a job runs, and limit how long it may then take to end.
+	// wild is the time for which faults come while a job runs, and limit is the time that the job
+	// may then take to end.
 	wild  = 15 * time.Second
 	limit = 3 * time.Minute
-	// slow is worth a word: faults are over, and a lease or two.
+	// slow is the time after which the end of a job is reported as slow: faults are over, and one
+	// or two leases too.
 	slow = time.Minute
 )
 
@@ -46,14 +48,14 @@ type soak struct {
 	t   *testing.T
 	rng *rand.Rand
 	ctx context.Context
-	// dir has what ranks and golaunch leave, for the checks.
+	// dir has the files of ranks and golaunch, for the checks.
 	dir, golaunch string
 	head          *service
 	agents        []*service
 	// undo are the faults that are not over yet.
 	undo   sync.WaitGroup
 	faults map[string]int
-	// full says that a disk was full during this job.
+	// full is true if a disk was full during this job.
 	full bool
 }
 
@@ -99,7 +101,7 @@ func (s *soak) start(nodes []nettest.Node) {
 	for i := range nodes[1:] {
 		s.disk(agentName(i))
 	}
-	s.t.Cleanup(func() { s.clean("GOLAUNCH_SOAK=" + s.dir) }) // before the disks go
+	s.t.Cleanup(func() { s.clean("GOLAUNCH_SOAK=" + s.dir) }) // before the disks are removed
 	s.head = s.keep(nodes[0], "coordinator", "coordinator", "--listen", at, "--lease", lease.String(), "--state-dir", filepath.Join(s.dir, "state"))
 	for i, node := range nodes[1:] {
 		name := agentName(i)
@@ -119,7 +121,7 @@ func (s *soak) start(nodes []nettest.Node) {
 
 func agentName(i int) string { return fmt.Sprintf("n%d", i+1) }
 
-// disk is a small one for an agent, whose logs lie there.
+// disk returns a small disk for the logs of an agent.
 func (s *soak) disk(name string) {
 	dir := filepath.Join(s.dir, name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -135,13 +137,13 @@ func (s *soak) disk(name string) {
 	})
 }
 
-// file is open until the end of the test, but not as long as what was kept up before.
+// file opens a file until the end of the test. It is closed before earlier services end.
 func (s *soak) file(name string) *os.File {
 	f, err := os.OpenFile(filepath.Join(s.dir, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.t.Cleanup(func() { _ = f.Close() }) // the processes have their own
+	s.t.Cleanup(func() { _ = f.Close() }) // the processes have their own descriptors
 	return f
 }
 
@@ -150,7 +152,7 @@ func (s *soak) command(node nettest.Node, errors *os.File, args ...string) *exec
 	cmd := node.Command(append([]string{s.golaunch}, args...)...)
 	cmd.Env = append(os.Environ(), "HOME="+s.dir, "GOLAUNCH_SOAK="+s.dir, "GOLAUNCH_TOKEN_FILE="+filepath.Join(s.dir, "token"))
 	cmd.Dir = s.dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ^C is for the test alone
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // only the test gets ^C
 	cmd.Stderr = errors
 	return cmd
 }
@@ -161,15 +163,15 @@ type service struct {
 	node      nettest.Node
 	name      string
 	args, env []string
-	// disk is the directory of the small disk that it writes to.
+	// disk is the directory of the small disk that the service writes to.
 	disk string
-	// errors and output are the files that all of them write to.
+	// errors and output are the files that all its processes write to.
 	errors, output *os.File
 	// ends reports whether a service that has ended is the last; nil for a service that runs.
 	ends func(*os.ProcessState) bool
-	// busy says that something is done to it.
+	// busy is true while the service has a fault.
 	busy sync.Mutex
-	// absence is how long it stays away when it has ended.
+	// absence is how long the service stays away when it has ended.
 	absence time.Duration
 
 	mu      sync.Mutex
@@ -214,7 +216,7 @@ func (v *service) live(gone chan<- struct{}) {
 		}
 		v.process = cmd.Process
 		v.mu.Unlock()
-		_ = cmd.Wait() // however it ended
+		_ = cmd.Wait() // with any exit code
 		if v.ends != nil && v.ends(cmd.ProcessState) {
 			return
 		}
@@ -234,7 +236,7 @@ func (v *service) end() {
 	v.signal(syscall.SIGTERM)
 }
 
-// signal reaches the process, if there is one.
+// signal signals the process, if there is one.
 func (v *service) signal(sig syscall.Signal) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -243,7 +245,7 @@ func (v *service) signal(sig syscall.Signal) {
 	}
 }
 
-// kill ends it, and keeps it away for a time.
+// kill ends the service, and keeps it away for a time.
 func (v *service) kill(sig syscall.Signal, away time.Duration) {
 	v.mu.Lock()
 	v.absence = away
@@ -251,7 +253,7 @@ func (v *service) kill(sig syscall.Signal, away time.Duration) {
 	v.signal(sig)
 }
 
-// pid is 0 before it runs.
+// pid is 0 before the service runs.
 func (v *service) pid() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// measure is the first argument of this program where go test starts it in place of a test binary,
-// and what its line about that begins with.
+// measure is the first argument of this program when go test starts it in place of a test binary.
+// The line of output about the CPUs begins with the same word.
 const measure = "measured"
 
-// measured runs a test binary, and prints what it and the processes for whose end it waited took of
-// the CPUs.
+// measured runs a test binary, and prints the CPU time of the binary and of the processes for whose
+// end it waited.
 func measured(args []string) int {
 	runtime.LockOSThread() // the test binary is killed at the end of this thread
 	cmd := exec.Command(args[0], args[1:]...)
@@ -32,7 +32,7 @@ func measured(args []string) int {
 	}
 	go func() {
 		for s := range told {
-			if s != syscall.SIGINT { // which a terminal sends to all
+			if s != syscall.SIGINT { // a terminal sends SIGINT to all
 				_ = cmd.Process.Signal(s) // it may have ended
 			}
 		}
@@ -46,12 +46,12 @@ func measured(args []string) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// taken is what a process that has ended took of the CPUs.
+// taken returns the CPU time of a process that has ended.
 func taken(cmd *exec.Cmd) time.Duration {
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 
-// costs lists the packages whose tests took a second of the CPUs.
+// costs lists the packages whose tests took at least a second of CPU time.
 func (r *report) costs() {
 	building := r.all
 	fmt.Fprintln(r.to, "\nCPU seconds of the tests:")

@@ -1,11 +1,11 @@
-// Test runs go test with its arguments, once for each part between "--", and shows what failed. It
+// Test runs go test with its arguments, once for each part between "--", and shows the failures. It
 // shows each failed test in full when the test ends, and at the very end the names of all failed
-// tests with their last lines. Before these it lists the tests that were skipped, and what the
-// packages took of the CPUs:
+// tests with their last lines. Before these it lists the skipped tests, and the CPU time of the
+// packages:
 //
 //	test ./internal/core/jobstate -- -race ./...
 //
-// It exits as the first go test that failed does.
+// Its exit code is the exit code of the first go test that failed.
 package main
 
 import (
@@ -24,15 +24,15 @@ import (
 	"time"
 )
 
-// last is how many lines of a failed test are shown at the end: its last ones, or the first ones of
-// a panic.
+// last is the number of lines of a failed test that are shown at the end: its last lines, or the
+// first lines of a panic.
 const last = 30
 
 func main() {
 	if len(os.Args) > 2 && os.Args[1] == measure {
 		os.Exit(measured(os.Args[2:]))
 	}
-	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // go test, which gets it too, ends first
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // go test, which also gets the signal, ends first
 	r := newReport(os.Stdout)
 	code := 0
 	for rest, more := os.Args[1:], true; more; {
@@ -113,9 +113,9 @@ type report struct {
 	order []*test
 	// builds are the compiler's errors.
 	builds []string
-	// skipped are the tests that were.
+	// skipped are the skipped tests.
 	skipped []*test
-	// cpu is what the tests of each package took, and all what was taken in all.
+	// cpu is the CPU time of the tests of each package, and all is the sum.
 	cpu map[string]time.Duration
 	all time.Duration
 }
@@ -124,7 +124,7 @@ func newReport(to io.Writer) *report {
 	return &report{to: to, tests: map[[2]string]*test{}, cpu: map[string]time.Duration{}}
 }
 
-// read takes events until their end. It shows a line that is not an event as it is.
+// read takes events until their end. It shows a line that is not an event unchanged.
 func (r *report) read(from io.Reader) {
 	lines := bufio.NewReader(from)
 	for {
@@ -156,7 +156,7 @@ func (r *report) take(e event) {
 		}
 		t := r.test(e.Package, e.Test)
 		if strings.HasPrefix(e.Output, "=== ") && e.Test != "" {
-			return // the output of each test stands together
+			return // the output of each test stays together
 		}
 		t.output = append(t.output, e.Output)
 	case "run":
@@ -229,7 +229,7 @@ func (r *report) ended(p *test) {
 	}
 }
 
-// end lists what was skipped, what the packages took, and everything that failed.
+// end lists the skipped tests, the CPU time of the packages, and all failures.
 func (r *report) end() {
 	if len(r.skipped) > 0 {
 		fmt.Fprintf(r.to, "\n%d skipped:\n", len(r.skipped))

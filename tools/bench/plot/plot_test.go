@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/tools/bench/record"
 )
 
-// TestDocuments checks that the plots and the tables of the documents say what was measured.
+// TestDocuments checks that the plots and the tables of the documents agree with the measurements.
 func TestDocuments(t *testing.T) {
 	files, err := render("../../..")
 	if err != nil {
@@ -98,7 +98,7 @@ func TestAxis(t *testing.T) {
 	}
 }
 
-// TestMissing: the page names what was not measured, and that is no failure.
+// TestMissing: the page names the works that were not measured, and this is no failure.
 func TestMissing(t *testing.T) {
 	rec := &record.Record{FormatVersion: record.Version, Skipped: []record.Skipped{{Peer: record.Ray, Reason: "it is not | installed"}}}
 	s := rec.Add("launch-1", record.Golaunch, "golaunch")

@@ -14,10 +14,10 @@ import (
 // The sizes of a plot, in pixels.
 const (
 	width  = 760
-	left   = 190 // names of launchers
+	left   = 190 // the width of the launchers' names
 	right  = 110 // medians
 	row    = 22
-	head   = 26 // the name of a work
+	head   = 26 // the height of the name of a work
 	top    = 36
 	bottom = 34
 )
@@ -177,7 +177,7 @@ func described(rec *record.Record, g record.Group) string {
 	return "Medians. " + strings.Join(all, "; ") + "."
 }
 
-// picture is a plot in Markdown, with its text for people who do not see it.
+// picture returns a plot in Markdown, with its text for people who do not see the plot.
 func picture(rec *record.Record, g record.Group) string {
 	if plot(rec, g) == nil {
 		return ""

@@ -9,7 +9,8 @@ import (
 	"github.com/golaunch/golaunch/tools/bench/record"
 )
 
-// never says why a peer has no series of a work, if that does not depend on what is installed.
+// never says why a peer has no series of a work, if the reason does not depend on the installed
+// programs.
 var never = map[string]map[string]string{
 	"restart-8":       {record.Mpirun: noRestart, record.Srun: noRestart, record.Ray: aCluster},
 	"restart-nodes-8": {record.Mpirun: noRestart, record.Srun: noRestart, record.Ray: aCluster},
@@ -25,7 +26,7 @@ const (
 	aCluster  = "is a cluster, below"
 )
 
-// parts are the texts between marks, by their names.
+// parts returns the texts between marks, by their names.
 func parts(rec *record.Record) map[string]string {
 	all := map[string]string{"facts": facts(rec), "commands": commands(rec), "short": short(rec), "preload": preload(rec)}
 	for _, g := range record.Groups {
@@ -34,7 +35,8 @@ func parts(rec *record.Record) map[string]string {
 	return all
 }
 
-// wide is how many works are columns of a table. More of them are its rows.
+// wide is the largest number of works that are columns of a table. If there are more, they are
+// rows.
 const wide = 4
 
 // table has a row for each peer of a group and a column for each work, or the other way round.
@@ -124,7 +126,7 @@ func share(samples []float64) string {
 	return fmt.Sprintf("%.0f of %d", sum, len(samples))
 }
 
-// short is the table for readers in a hurry: medians of all peers.
+// short returns the table for readers in a hurry: medians of all peers.
 func short(rec *record.Record) string {
 	peers := []string{record.Golaunch, record.Mpirun, record.Srun, record.Torchrun, record.Ray}
 	var rows [][]string
@@ -163,7 +165,7 @@ func short(rec *record.Record) string {
 	return text + "\n" + circumstances(rec)
 }
 
-// preload shows what a fork server changes.
+// preload shows the effect of a fork server.
 func preload(rec *record.Record) string {
 	var rows [][]string
 	for _, peer := range []string{record.Golaunch, record.GolaunchTorch, record.GolaunchAuto, record.Torchrun} {
@@ -176,7 +178,7 @@ func preload(rec *record.Record) string {
 	return markdown(heads, rows)
 }
 
-// facts say where, when and with what it was measured.
+// facts names the place, the time and the programs of the measurements.
 func facts(rec *record.Record) string {
 	m := rec.Machine
 	var rows [][]string
@@ -205,7 +207,7 @@ func facts(rec *record.Record) string {
 	return markdown([]string{"", ""}, rows) + "\n" + circumstances(rec)
 }
 
-// circumstances says how far the figures can be trusted.
+// circumstances says how reliable the figures are.
 func circumstances(rec *record.Record) string {
 	m := rec.Machine
 	text := fmt.Sprintf("Measured on %s on %d cores. ", rec.Began.Format("2006-01-02"), m.Cores)
@@ -227,8 +229,8 @@ func cut(text string) string {
 
 var number = regexp.MustCompile(`[0-9]+`)
 
-// commands lists what was run, and what failed. Commands that differ only in a number are listed
-// once.
+// commands lists the commands that were run, and the failures. Commands that differ only in a
+// number are listed once.
 func commands(rec *record.Record) string {
 	var rows, wrong [][]string
 	var seen []string

@@ -1,5 +1,5 @@
-// Package record is what one run of tools/bench has measured: docs/performance/peers.json. From it
-// tools/bench/plot makes the plots and tables of the documents.
+// Package record has the measurements of one run of tools/bench: docs/performance/peers.json. From
+// it tools/bench/plot makes the plots and tables of the documents.
 package record
 
 import (
@@ -62,7 +62,7 @@ type Section struct {
 	TookSeconds float64 `json:"took_seconds"`
 	// Load is the load average of one minute at its end; the run itself is part of it.
 	Load float64 `json:"load"`
-	// Renewed is when a later run has measured it again, alone.
+	// Renewed is when a later run has measured this section again, and no other.
 	Renewed time.Time `json:"renewed,omitzero"`
 }
 
@@ -73,7 +73,7 @@ type Series struct {
 	// Command is the command that was run, without the directories of programs.
 	Command string    `json:"command"`
 	Samples []float64 `json:"samples"`
-	// Failed counts the runs that have no sample; Failure is why the first of them has none.
+	// Failed counts the runs that have no sample; Failure is the reason of the first such run.
 	Failed  int    `json:"failed"`
 	Failure string `json:"failure,omitempty"`
 }

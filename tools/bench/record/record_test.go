@@ -77,7 +77,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestGroups checks that a work is in one group alone.
+// TestGroups checks that each work is in exactly one group.
 func TestGroups(t *testing.T) {
 	seen := map[string]bool{}
 	for _, g := range Groups {

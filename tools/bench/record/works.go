@@ -1,6 +1,6 @@
 package record
 
-// The launchers, as the documents name them.
+// The names of the launchers in the documents.
 const (
 	Golaunch        = "golaunch"
 	GolaunchTorch   = "golaunch --preload torch"

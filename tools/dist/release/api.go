@@ -13,8 +13,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// broken returns what programs that import golaunch lose between a tag and the checked-out commit;
-// empty if nothing.
+// broken returns the parts of the API that programs which import golaunch lose between a tag and
+// the checked-out commit; empty if they lose nothing.
 func broken(ctx context.Context, root, tag string) (_ string, err error) {
 	parent, err := os.MkdirTemp("", "golaunch-release-")
 	if err != nil {

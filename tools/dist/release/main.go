@@ -3,11 +3,12 @@
 //
 //	go run ./release -version 1.2.0
 //
-// The tree is clean, the version is a next one of the last tag's, internal/wire/version/VERSION
-// says it, CHANGELOG.md has a section of it and nothing that is unreleased, and its number says
-// what changed for Go programs (https://go.dev/doc/modules/version-numbers): what is taken from
-// them needs a new major version, or before 1.0.0 a new minor one. Then it runs .ci/run test-all,
-// tags the commit, and makes dist/. Nothing leaves this machine.
+// The tree is clean, the version can follow the version of the last tag, and
+// internal/wire/version/VERSION has it. CHANGELOG.md has a section for the version and nothing
+// unreleased. The number shows how the API for Go programs changed
+// (https://go.dev/doc/modules/version-numbers): a removal needs a new major version, or a new minor
+// version before 1.0.0. Then it runs .ci/run test-all, tags the commit, and makes dist/. Nothing
+// leaves this machine.
 package main
 
 import (
@@ -101,7 +102,8 @@ func release(ctx context.Context, root, next string, check bool) error {
 // versionFile has the version if there is no tag.
 const versionFile = "internal/wire/version/VERSION"
 
-// version is a semantic one (https://semver.org), less what may follow its three numbers.
+// version is a semantic version (https://semver.org), without the text that may follow its three
+// numbers.
 type version struct {
 	numbers [3]int
 	preview string
@@ -123,7 +125,7 @@ func parse(text string) (v version, err error) {
 	return v, nil
 }
 
-// follows says that no version is left out between two versions.
+// follows reports whether no version is omitted between two versions.
 func (v version) follows(last version) error {
 	a, b := last.numbers, v.numbers
 	next := b == [3]int{a[0], a[1], a[2] + 1} || b == [3]int{a[0], a[1] + 1, 0} || b == [3]int{a[0] + 1, 0, 0}
@@ -134,7 +136,7 @@ func (v version) follows(last version) error {
 	return fmt.Errorf("version %v is no next one of %v", b, a)
 }
 
-// breaks says that a version may remove something.
+// breaks reports whether a version may remove something.
 func (v version) breaks(last version) bool {
 	return v.numbers[0] > last.numbers[0] || v.numbers[0] == 0 && v.numbers[1] > last.numbers[1]
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// repository is one with a version, after which a package has changed.
+// repository returns a repository with a version, after which a package has changed.
 func repository(t *testing.T, before, after, log, version string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -81,8 +81,8 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// TestFollows: previews come before their version, and before 1.0.0 a minor version may take things
-// away.
+// TestFollows: previews come before their version, and before 1.0.0 a minor version may remove
+// things.
 func TestFollows(t *testing.T) {
 	for _, c := range []struct {
 		last, next      string
