@@ -44,11 +44,7 @@ func (r *scraper) watch(at string, s view.Source) *watch {
 // over reports whether the job of the source has ended.
 func (w *watch) over(ctx context.Context) bool {
 	l, ok := w.source.(*sources.LocalJob)
-	if !ok {
-		return false
-	}
-	l.AwaitResult(ctx)
-	return l.HasResult()
+	return ok && l.Over(ctx)
 }
 
 // end ends the watches for which the function which returns true.

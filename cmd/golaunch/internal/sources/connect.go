@@ -44,17 +44,11 @@ func (w Target) Connect(ctx context.Context) (map[string]view.Source, error) {
 	case !errors.Is(err, launcher.ErrNoCoordinator):
 		return nil, err
 	}
-	jobs, err := launcher.LocalJobs(ctx)
+	jobs, err := w.localJobs(ctx, func(string) bool { return false })
 	if err != nil {
 		return nil, errors.Join(err, Close(all))
 	}
-	for _, id := range jobs {
-		c, err := launcher.ConnectJob(ctx, "", w.TokenFile, id)
-		if err == nil { // the coordinator may have ended
-			all[localPrefix+id] = c
-		}
-	}
-	if len(all) == 0 {
+	if maps.Copy(all, jobs); len(all) == 0 {
 		return nil, errNothing
 	}
 	return all, nil
@@ -65,20 +59,23 @@ func (w Target) More(ctx context.Context, known func(at string) bool) map[string
 	if w.Coordinator != "" || w.Job != "" {
 		return nil
 	}
+	all, _ := w.localJobs(ctx, known) // after an error, the known jobs stay
+	return all
+}
+
+// localJobs connects to the unknown jobs that have their own coordinator on this machine.
+func (w Target) localJobs(ctx context.Context, known func(at string) bool) (map[string]view.Source, error) {
 	jobs, err := launcher.LocalJobs(ctx)
-	if err != nil {
-		return nil // as before
-	}
 	all := map[string]view.Source{}
 	for _, id := range jobs {
 		if known(localPrefix + id) {
 			continue
 		}
-		if c, err := launcher.ConnectJob(ctx, "", w.TokenFile, id); err == nil {
+		if c, err := launcher.ConnectJob(ctx, "", w.TokenFile, id); err == nil { // the coordinator may have ended
 			all[localPrefix+id] = c
 		}
 	}
-	return all
+	return all, err
 }
 
 // localPrefix begins the address of a job that has its own coordinator on this machine.

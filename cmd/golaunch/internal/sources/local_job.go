@@ -123,7 +123,7 @@ func (l *LocalJob) since() time.Time {
 
 // past returns the last state of a job that is over.
 func (l *LocalJob) past(ctx context.Context) (report.Status, bool) {
-	l.AwaitResult(ctx)
+	l.awaitResult(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	i := slices.IndexFunc(l.last.Jobs, func(j report.JobStatus) bool { return j.ID == l.job })
@@ -143,8 +143,14 @@ func (l *LocalJob) past(ctx context.Context) (report.Status, bool) {
 	return report.Status{Jobs: []report.JobStatus{j}}, true
 }
 
-// AwaitResult waits a limited time for the result, after the coordinator is gone.
-func (l *LocalJob) AwaitResult(ctx context.Context) {
+// Over reports whether the job has ended. It waits a limited time for the result.
+func (l *LocalJob) Over(ctx context.Context) bool {
+	l.awaitResult(ctx)
+	return l.HasResult()
+}
+
+// awaitResult waits a limited time for the result, after the coordinator is gone.
+func (l *LocalJob) awaitResult(ctx context.Context) {
 	l.mu.Lock()
 	over := l.over
 	if !l.ended.IsZero() {
@@ -165,7 +171,7 @@ func (l *LocalJob) AwaitResult(ctx context.Context) {
 func (l *LocalJob) Logs(ctx context.Context, id string, f report.LogFilter) iter.Seq2[report.LogChunk, error] {
 	return func(yield func(report.LogChunk, error) bool) {
 		for c, err := range l.Client.Logs(ctx, id, f) {
-			if c.Missing != "" && id == l.job && l.ends(ctx) {
+			if c.Missing != "" && id == l.job && l.Over(ctx) {
 				continue
 			}
 			if !yield(c, err) {
@@ -173,18 +179,6 @@ func (l *LocalJob) Logs(ctx context.Context, id string, f report.LogFilter) iter
 			}
 		}
 	}
-}
-
-// ends reports whether the job is over, and waits a moment for its end.
-func (l *LocalJob) ends(ctx context.Context) bool {
-	if over := l.waits(); over != nil {
-		select {
-		case <-over:
-		case <-time.After(lastWords):
-		case <-ctx.Done():
-		}
-	}
-	return l.HasResult()
 }
 
 // Close closes the connection and forgets the last state.

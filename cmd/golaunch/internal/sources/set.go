@@ -48,7 +48,7 @@ func (p *Set) add(at string, source view.Source) {
 // returns other sources as they are.
 func Remember(ctx context.Context, at string, source view.Source) view.Source {
 	client, ok := source.(*launcher.Client)
-	if job, local := strings.CutPrefix(at, "job "); ok && local {
+	if job, local := strings.CutPrefix(at, localPrefix); ok && local {
 		return &LocalJob{Client: client, ctx: ctx, job: job, lost: func() {}}
 	}
 	return source
