@@ -2,7 +2,6 @@ package alert
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
@@ -34,11 +33,11 @@ func normsOf(ranks []*view.Rank) Norms {
 		times, uses, powers = addKnown(times, r.Now.StepTime), addKnown(uses, r.Now.GPUUse), addKnown(powers, r.Now.GPUPower)
 		n.add(r)
 	}
-	n.StepTime, n.use, n.power = median(times), median(uses), median(powers)
+	n.StepTime, n.use, n.power = units.Median(times), units.Median(uses), units.Median(powers)
 	for i := range powers {
 		powers[i] = math.Abs(powers[i] - n.power)
 	}
-	n.powerSpread = median(powers)
+	n.powerSpread = units.Median(powers)
 	return n
 }
 
@@ -90,12 +89,4 @@ func (n *Norms) Steps(number float64) float64 {
 		return 0
 	}
 	return number * n.StepTime
-}
-
-func median(all []float64) float64 {
-	if len(all) == 0 {
-		return math.NaN()
-	}
-	slices.Sort(all)
-	return all[len(all)/2]
 }

@@ -3,9 +3,9 @@ package controller
 import (
 	"bytes"
 	"context"
-	"math"
 	"time"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
 )
@@ -73,17 +73,10 @@ func usedOf(node string, s report.Series) workerUsage {
 	if len(s.Samples) > 0 {
 		last := s.Last()
 		u.Attempt = last.Attempt
-		u.CPUs, u.Memory, u.IO, u.Step = known(last.CPUs), known(last.Memory), known(last.IO), known(last.Step)
-		u.GPUUse, u.GPUMemory = known(last.GPUUse), known(last.GPUMemory)
+		u.CPUs, u.Memory, u.IO, u.Step = units.OrNil(last.CPUs), units.OrNil(last.Memory), units.OrNil(last.IO), units.OrNil(last.Step)
+		u.GPUUse, u.GPUMemory = units.OrNil(last.GPUUse), units.OrNil(last.GPUMemory)
 	}
 	return u
-}
-
-func known(v float64) *float64 {
-	if math.IsNaN(v) {
-		return nil
-	}
-	return &v
 }
 
 type stacksReply struct {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher/report"
 )
@@ -26,7 +27,7 @@ type Straggler struct {
 // newStragglers lists stragglers, the costliest first.
 func newStragglers(s view.Slow, now time.Time) (all []Straggler) {
 	for _, f := range s.Findings {
-		all = append(all, Straggler{f.Node, f.Ranks, f.Whole, f.Slower, known(f.Cost), f.Since, f.Sentence(now)})
+		all = append(all, Straggler{f.Node, f.Ranks, f.Whole, f.Slower, units.OrNil(f.Cost), f.Since, f.Sentence(now)})
 	}
 	return all
 }
@@ -65,23 +66,16 @@ func newProcess(r *view.Rank) Process {
 	u := r.Now
 	return Process{
 		Rank: r.Rank, LocalRank: r.LocalRank, Node: r.Node, PID: r.PID, Attempt: r.Attempt, GPU: r.GPU, Ended: r.Ended(), Does: r.Does,
-		CPUs: known(u.CPUs), Memory: known(u.Memory), IO: known(u.IO), Processes: known(u.Processes), Step: known(u.Step), Total: known(u.Total),
-		StepTime: seconds(u.StepTime), BeatAge: seconds(u.BeatAge), SilenceAge: seconds(u.SilenceAge), Lines: known(u.Lines), LogBytes: known(u.LogBytes),
-		GPUUse: known(u.GPUUse), GPUMemory: known(u.GPUMemory), GPUMemoryTotal: known(u.GPUMemoryTotal), GPUPower: known(u.GPUPower),
-		GPUTemperature: known(u.GPUTemperature),
+		CPUs: units.OrNil(u.CPUs), Memory: units.OrNil(u.Memory), IO: units.OrNil(u.IO), Processes: units.OrNil(u.Processes), Step: units.OrNil(u.Step), Total: units.OrNil(u.Total),
+		StepTime: seconds(u.StepTime), BeatAge: seconds(u.BeatAge), SilenceAge: seconds(u.SilenceAge), Lines: units.OrNil(u.Lines), LogBytes: units.OrNil(u.LogBytes),
+		GPUUse: units.OrNil(u.GPUUse), GPUMemory: units.OrNil(u.GPUMemory), GPUMemoryTotal: units.OrNil(u.GPUMemoryTotal), GPUPower: units.OrNil(u.GPUPower),
+		GPUTemperature: units.OrNil(u.GPUTemperature),
 	}
-}
-
-func known(v float64) *float64 {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return nil
-	}
-	return &v
 }
 
 // seconds converts a number of seconds; nil if unknown.
 func seconds(v float64) *time.Duration {
-	if known(v) == nil {
+	if units.OrNil(v) == nil {
 		return nil
 	}
 	d := time.Duration(v * float64(time.Second))
@@ -105,7 +99,7 @@ func newProgress(ranks []*view.Rank, now time.Time) *Progress {
 	if math.IsNaN(p.Step) {
 		return nil
 	}
-	s := &Progress{progress: p, Step: p.Step, Total: known(p.Total), StepTime: seconds(p.StepTime)}
+	s := &Progress{progress: p, Step: p.Step, Total: units.OrNil(p.Total), StepTime: seconds(p.StepTime)}
 	if p.Still > 0 {
 		s.Still = seconds(p.Still)
 	}

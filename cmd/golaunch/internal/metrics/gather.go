@@ -149,8 +149,6 @@ func sum(all []float64) float64 {
 	return total
 }
 
-func mean(all []float64) float64 { return sum(all) / float64(len(all)) }
-
 func least(all []float64) float64 {
 	if len(all) == 0 {
 		return math.NaN()

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher/report"
 )
@@ -111,7 +112,7 @@ func (s sheet) live(j *job) {
 	s.set(cpus, sum(of(func(u report.Usage) float64 { return u.CPUs })), j.id)
 	s.set(memory, sum(of(func(u report.Usage) float64 { return u.Memory })), j.id)
 	use, power := of(func(u report.Usage) float64 { return u.GPUUse }), of(func(u report.Usage) float64 { return u.GPUPower })
-	s.set(gpuUseMean, mean(use), j.id)
+	s.set(gpuUseMean, units.Mean(use), j.id)
 	s.set(gpuUseMin, least(use), j.id)
 	s.set(gpuMemory, sum(of(func(u report.Usage) float64 { return u.GPUMemory })), j.id)
 	s.set(gpuMemoryAll, sum(of(func(u report.Usage) float64 { return u.GPUMemoryTotal })), j.id)

@@ -1,9 +1,10 @@
-// Package units formats numbers for people, short: 2m05s, 0.43s, 9.3K.
+// Package units formats numbers for people, short: 2m05s, 0.43s, 9.3K. NaN is an unknown number.
 package units
 
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,31 @@ const Unknown = "-"
 
 // Known reports whether a value is known.
 func Known(v float64) bool { return !math.IsNaN(v) }
+
+// OrNil returns a pointer to a value, or nil if it is unknown or infinite, which JSON cannot say.
+func OrNil(v float64) *float64 {
+	if !Known(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	return &v
+}
+
+// Mean returns the mean of values; NaN if there are none.
+func Mean(all []float64) float64 {
+	sum := 0.0
+	for _, v := range all {
+		sum += v
+	}
+	return sum / float64(len(all))
+}
+
+// Median returns the median of values, the higher one of two; NaN if there are none.
+func Median(all []float64) float64 {
+	if len(all) == 0 {
+		return math.NaN()
+	}
+	return slices.Sorted(slices.Values(all))[len(all)/2]
+}
 
 // Span is a time in two units at most: 7s, 2m05s, 3h12m, 4d03h.
 func Span(d time.Duration) string {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/alert"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/listing"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher/report"
 )
@@ -123,7 +124,7 @@ func (p parts) cluster(of *alert.Picture) {
 	p.texts("n.jobs", values(s.Nodes, holders))
 	p.numbers("n.gpus", whole, each(func(n *view.Node) float64 { return float64(len(n.GPUs)) }))
 	p.numbers("n.used", whole, each(func(n *view.Node) float64 { return float64(n.GPUsUsed()) }))
-	p.numbers("n.gpu_use", 3, each(func(n *view.Node) float64 { return mean(use[n.Name]) }))
+	p.numbers("n.gpu_use", 3, each(func(n *view.Node) float64 { return units.Mean(use[n.Name]) }))
 	p.numbers("n.cpus", 3, each(func(n *view.Node) float64 { return n.Now.CPUs }))
 	p.numbers("n.cores", whole, each(func(n *view.Node) float64 { return float64(n.CPUs) }))
 	p.numbers("n.memory", 3, each(func(n *view.Node) float64 { return n.Now.Memory }))
@@ -226,14 +227,6 @@ func useByNode(s *view.State) map[string][]float64 {
 	return use
 }
 
-func mean(all []float64) float64 {
-	sum := 0.0
-	for _, v := range all {
-		sum += v
-	}
-	return sum / float64(len(all)) // without values it is NaN
-}
-
 func ago(now, then time.Time) float64 {
 	if then.IsZero() {
 		return math.NaN()
@@ -249,12 +242,4 @@ func values[T, V any](all []T, value func(T) V) iter.Seq[V] {
 			}
 		}
 	}
-}
-
-func middle(all []float64) float64 {
-	if len(all) == 0 {
-		return math.NaN()
-	}
-	sorted := slices.SortedFunc(slices.Values(all), cmp.Compare[float64])
-	return sorted[len(sorted)/2]
 }

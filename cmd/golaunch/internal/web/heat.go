@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher/report"
 )
@@ -106,7 +107,7 @@ func (h *heat) summarise(grid [][]float64) {
 				}
 			}
 		}
-		h.Least, h.Median, h.Most = append(h.Least, real(least)), append(h.Median, real(middle(column))), append(h.Most, real(most))
+		h.Least, h.Median, h.Most = append(h.Least, real(least)), append(h.Median, real(units.Median(column))), append(h.Most, real(most))
 	}
 }
 
@@ -126,7 +127,7 @@ func (h *heat) scale() {
 			high = v
 		}
 	}
-	switch usual := middle(medians); h.Meter {
+	switch usual := units.Median(medians); h.Meter {
 	case "gpu_use":
 		low, high = 0, 1
 	case "step_time":
