@@ -1,4 +1,4 @@
-"""Groups of workers, and the calls of their methods."""
+"""Groups of workers."""
 
 import contextlib
 import json
@@ -7,30 +7,21 @@ import os
 import secrets
 import sys
 import time
-import weakref
 
 from . import future as futures
 from . import wire
+from .calls import Calls, View
 from .cluster import main_program
-from .errors import CallCancelled, GolaunchError, GroupDeadError, ResultTooLarge, WorkerFailureError
+from .errors import GolaunchError, GroupDeadError, WorkerFailureError
 from .future import Future, RemoteGenerator
 from .interrupts import Deferred
-from .pickling import dumps, loads
+from .pickling import dumps
+from .remote_worker import DONE, Worker
 from .sharding import NamedSharding
 
 _log = logging.getLogger("golaunch")
-# How long pending calls wait for golaunch's verdict after a worker's connection has ended, in
-# seconds. It usually takes milliseconds for a failure, and up to two seconds for an exit with code
-# 0; more on a busy machine. The wait is worth it: what to do depends on the reason. A worker on
-# another machine may connect again: its calls wait for as long as golaunch says that it is alive.
-_VERDICT = 10.0
-# golaunch's words for a worker that exited as if it were done.
-_DONE = "exited with code 0"
 # How long golaunch may take to end a group before it is killed, in seconds.
 _ANSWER, _KILLED = 10.0, 60.0
-# An exception of one of several workers may be an echo of the end of another worker. This is how
-# long it waits for that end, in seconds, and how long for one that has begun.
-_ECHO, _EXIT = 0.02, 10.0
 # After how many seconds a running call is cancelled again: the signal may have come just before a
 # method waited in the kernel, after Python had looked for signals. A second cancel does no harm.
 _CANCEL_AGAIN = 0.1, 1.0, 10.0
@@ -42,350 +33,12 @@ _UNITS = {"": 1, "B": 1, "K": 10 ** 3, "KB": 10 ** 3, "KIB": 1 << 10, "M": 10 **
           "G": 10 ** 9, "GB": 10 ** 9, "GIB": 1 << 30, "T": 10 ** 12, "TB": 10 ** 12, "TIB": 1 << 40}
 
 
-class Worker:
-    """One worker of a group: rank, node, local_rank, gpu (UUID or None), pid, attempt, and state:
-    starting, ready, lost, ended."""
-
-    def __init__(self, group, rank):
-        self.group, self.rank = group, rank
-        self.node = self.local_rank = self.gpu = self.pid = None
-        self.attempt = -1
-        self.state = "starting"
-        self._link = None
-        # What both ends need to resume on a new connection, which a worker on this machine never
-        # makes; and whether the worker has reported that it is ready.
-        self._replay, self._is_ready = None, False
-        # Calls without a result, and unfinished generators, which only their readers keep alive.
-        self._pending = {}
-        self._streams = {}
-        self._held = []
-        self._since = {}
-        # By attempt, until golaunch says why the connection ended: what was pending then, the
-        # streams, and until when an exception of another worker may be an echo. The next attempt
-        # may come first.
-        self._unclear = {}
-        # Why no call will be answered any more; None while the worker may restart.
-        self._end = None
-        # The methods for turns that its object has.
-        self._methods = ()
-
-    def call(self, method, *args, **kwargs):
-        """Calls a method of this worker alone."""
-        return self.group.run_single_worker_single_data(method, self.rank, *args, **kwargs)
-
-    def __repr__(self):
-        return f"<Worker {self.rank} of {self.group.name} on {self.node}: {self.state}>"
-
-    def _frame(self, link, frame):
-        if link is not self._link:
-            return
-        if frame is None:
-            self._lost(link)
-            return
-        kind, call = frame.kind, frame.call
-        if self._replay is not None:
-            if kind == wire.ACK:
-                self._replay.acknowledge(call)
-                return
-            due = self._replay.take(frame)
-            if due is not None:
-                link.send(due)
-        if kind != wire.ITEM:
-            self._since.pop(call, None)
-        if kind == wire.READY:
-            self._methods, self._is_ready = loads(frame.body, frame.buffers), True
-            self.group._made(self)
-            return
-        if kind == wire.ERROR and call == 0:
-            self.group._unmade(self, self._failure(loads(frame.body, frame.buffers), "__init__"))
-            return
-        future = self._pending.get(call)
-        if future is None:
-            self._streamed(frame)
-            return
-        if kind == wire.RESULT:
-            del self._pending[call]
-            try:
-                value = loads(frame.body, frame.buffers)
-            except Exception as error:
-                future._settle(self.rank, futures._ERROR, self._unread(error, future.method))
-                return
-            future._settle(self.rank, futures._VALUE, value)
-        elif kind == wire.ERROR:
-            self._raised(call, future, self._failure(loads(frame.body, frame.buffers), future.method), len(future._slots) > 1, time.monotonic() + _EXIT)
-        elif kind in (wire.ITEM, wire.END):
-            del self._pending[call]
-            items = RemoteGenerator(future, self.rank)
-            self._streams[call] = weakref.ref(items)
-            future._settle(self.rank, futures._VALUE, items)
-            self._streamed(frame)
-        else:
-            raise wire.ProtocolError(f"a worker says {kind}")
-
-    def _raised(self, call, future, error, wait, until):
-        """A method has raised. If another worker has just ended, that is the cause, and this may be
-        an echo of it.
-        """
-        if self._pending.get(call) is not future:
-            return  # the cause is known
-        now = time.monotonic()
-        others = [w for w in self.group.workers if w is not self]
-        if wait or any(end > now for w in self.group.workers for _, _, end in w._unclear.values()) or until > now and any(w._exits() for w in others):
-            self.group.cluster._after(_ECHO, lambda: self._raised(call, future, error, False, until))
-            return
-        del self._pending[call]
-        future._settle(self.rank, futures._ERROR, error)
-
-    def _exits(self):
-        """Whether it is on this machine and its process ends: on a busy machine its connection to
-        other workers may end long before the one to here.
-        """
-        if self._link is None or self._replay is not None:
-            return False
-        try:
-            with open(f"/proc/{self.pid}/stat", "rb") as f:
-                state, _, _, _, _, _, flags = f.read().rpartition(b")")[2].split()[:7]
-        except (OSError, ValueError):
-            return False  # it may have another /proc
-        return state in (b"Z", b"X") or bool(int(flags) & 4)  # PF_EXITING
-
-    def _streamed(self, frame):
-        """An item of a generator. It is dropped if the call was cancelled."""
-        items = self._streams.get(frame.call, _nothing)()
-        if items is None:
-            return
-        error = None
-        if frame.kind == wire.ITEM:
-            try:
-                items._add(loads(frame.body, frame.buffers))
-                return
-            except Exception as cause:
-                self._say(frame.call, wire.CANCEL)
-                error = self._unread(cause, items._future.method)
-        elif frame.kind == wire.ERROR:
-            error = self._failure(loads(frame.body, frame.buffers), items._future.method)
-        del self._streams[frame.call]
-        items._end(error)
-
-    def _say(self, call, kind):
-        self._send(*wire.encode(kind, call))
-
-    def _send(self, parts, segment=None):
-        if self._replay is not None:
-            self._replay.sent(parts, segment)
-        if self._link is not None:
-            self._link.send(parts, segment)
-
-    def _greeted(self, link, facts, limit):
-        """A process connects as this worker for the first time."""
-        self.node, self.gpu, self.local_rank, self.pid, self.attempt = facts["node"], facts.get("gpu"), facts["local_rank"], facts["pid"], facts["attempt"]
-        self._link, self.state, self._end, self._is_ready = link, "making", None, False
-        link.known(self, bool(facts.get("direct")), limit)
-        self._replay = None
-        if not facts.get("direct") and "received" in facts:
-            self._replay = wire.Replay()
-            link.send(self._replay.ack())
-
-    def _resumed(self, link, facts, limit):
-        """The same process connects again. A mistake of it is a ProtocolError."""
-        if self._replay is None or not isinstance(facts.get("received"), int):
-            raise wire.ProtocolError("its connection had ended")
-        self._replay.acknowledge(facts["received"])
-        if self._link is not None:
-            self._link.close()  # its other end is closed
-        self._unclear.pop(self.attempt, None)
-        self._link, self.state = link, "ready" if self._is_ready else "making"
-        link.known(self, False, limit)
-        link.send(self._replay.ack())
-        for frame in list(self._replay.unacked):
-            link.send(*frame)
-        if self._is_ready:
-            self._take_held()
-
-    def _take_held(self):
-        """Sends it the calls that were made while it was not connected."""
-        held, self._held = self._held, []
-        for call, future, frame in held:
-            self._pending[call] = future
-            self._since[call] = future.method, time.monotonic()
-            self._send(*frame)
-
-    def _where(self):
-        gpu = "" if self.gpu is None else f" (gpu {self.gpu})"
-        return f"worker {self.rank} of {self.group.name} on {self.node}{gpu}"
-
-    def _failure(self, told, method):
-        kind = ResultTooLarge if told["too_large"] else WorkerFailureError
-        error = kind(
-            f"{self._where()}: {method} raised {told['type']}: {told['message']}", rank=self.rank, node=self.node, gpu=self.gpu, cause="exception",
-            remote_traceback=told["traceback"], method=method)
-        if told["exception"] is not None:
-            try:
-                error.__cause__ = loads(told["exception"], ())
-            except Exception:  # its class is unknown here: the text says all
-                pass
-        return error
-
-    def _unread(self, cause, method):
-        error = WorkerFailureError(
-            f"{self._where()}: the result of {method} cannot be unpickled here: {type(cause).__name__}: {cause}", rank=self.rank, node=self.node,
-            gpu=self.gpu, cause="exception", method=method)
-        error.__cause__ = cause
-        return error
-
-    def _broken(self, link, error):
-        """It has sent a malformed frame."""
-        failure = WorkerFailureError(f"{self._where()} sent a malformed frame: {error}", rank=self.rank, node=self.node, gpu=self.gpu, cause="protocol")
-        link.close()
-        self._link, self.state = None, "lost"
-        self._fail(failure)
-
-    def _lost(self, link):
-        link.close()
-        self._link = None
-        if self.state == "ended" or self.group._closing:
-            return
-        self.state = "lost"
-        known = self.group._failures.get((self.rank, self.attempt)) or self.group._failures.get((None, self.attempt))
-        if known is not None:
-            self._fail(known)
-            return
-        self._unclear[self.attempt] = dict(self._pending), dict(self._streams), time.monotonic() + _VERDICT
-        self.group.cluster._after(_VERDICT, lambda attempt=self.attempt: self._unknown(attempt))
-        self.group._look()
-
-    def _unknown(self, attempt):
-        """There is no verdict on an attempt after the limit."""
-        _, _, until = self._unclear.get(attempt, (None, None, 0.0))
-        if self._replay is not None and attempt == self.attempt or until > time.monotonic():
-            return  # it may connect again; or it did, and that connection has ended
-        self._explained(attempt, WorkerFailureError(
-            f"{self._where()} is gone: the connection to it ended, and the coordinator has not said why within {_VERDICT} s", rank=self.rank, node=self.node,
-            gpu=self.gpu, cause="unknown"))
-
-    def _explained(self, attempt, error):
-        """Fails the pending calls of an attempt that has not ended yet."""
-        pending, streams, _ = self._unclear.pop(attempt, ({}, {}, 0.0))
-        for call, future in pending.items():
-            if self._pending.get(call) is future:
-                del self._pending[call]
-                self._since.pop(call, None)
-                future._settle(self.rank, futures._ERROR, error)
-        for call, ref in streams.items():
-            if self._streams.get(call) is ref:
-                del self._streams[call]
-                items = ref()
-                if items is not None:
-                    items._end(error)
-
-    def _done(self):
-        """It has exited as if it were done, and is not started again."""
-        self.state = "ended"
-        self._end = WorkerFailureError(
-            f"{self._where()} has {_DONE} in a call: it is not started again", rank=self.rank, node=self.node, gpu=self.gpu, cause="exited", exit_code=0)
-        self._fail(self._end)
-        self._fail_held(self._end)
-
-    def _untold(self):
-        """Whether its connection has ended without a verdict."""
-        return self.state == "lost" and (self.rank, self.attempt) not in self.group._failures
-
-    def _fail(self, error):
-        self._unclear, self._replay, self._since = {}, None, {}
-        pending, self._pending = self._pending, {}
-        for future in pending.values():
-            future._settle(self.rank, futures._ERROR, error)
-        streams, self._streams = self._streams, {}
-        for items in [ref() for ref in streams.values()]:
-            if items is not None:
-                items._end(error)
-
-    def _fail_held(self, error):
-        held, self._held = self._held, []
-        for call, future, _ in held:
-            future._settle(self.rank, futures._ERROR, error)
-
-
-class _Calls:
-    """Calls of methods, with the names of NeMo RL's RayWorkerGroup. Each returns a Future."""
-
-    def run_all_workers_single_data(self, method_name, *args, run_rank_0_only_axes=None, **kwargs):
-        """Calls a method of all workers with the same arguments; along the axes in
-        run_rank_0_only_axes only of the first.
-        """
-        workers = self._group._first_of(run_rank_0_only_axes)
-        return self._group._call(method_name, workers, [(args, kwargs)] * len(workers), self._seconds)
-
-    def run_all_workers_multiple_data(self, method_name, *args, run_rank_0_only_axes=None, common_kwargs=None, **kwargs):
-        """Calls a method of all workers, each with its element of each list; common_kwargs are the
-        same for all.
-        """
-        workers = self._group._first_of(run_rank_0_only_axes)
-        for name, values in list(enumerate(args)) + list(kwargs.items()):
-            if not hasattr(values, "__len__") or len(values) != len(workers):
-                size = f"{len(values)} elements" if hasattr(values, "__len__") else f"a {type(values).__name__}"
-                raise ValueError(f"argument {name!r} of {method_name} has {size}, and {len(workers)} workers are called: one for each")
-        return self._group._call(method_name, workers, [
-            (tuple(values[i] for values in args), dict({k: v[i] for k, v in kwargs.items()}, **(common_kwargs or {}))) for i in range(len(workers))
-        ], self._seconds)
-
-    def run_all_workers_sharded_data(self, method_name, *args, in_sharded_axes=None, replicate_on_axes=None, output_is_replicated=None,
-                                     make_dummy_calls_to_free_axes=False, common_kwargs=None, **kwargs):
-        """Calls a method with data that is split along in_sharded_axes: each argument is a list, of
-        lists for a second axis, and so on.
-
-        Along replicate_on_axes workers get the same data. Along all other axes only the first
-        worker is called; with make_dummy_calls_to_free_axes the others are called with None. Along
-        output_is_replicated only the first worker's result is returned.
-        """
-        group, sharding = self._group, self._group.sharding
-        sharded, replicated, once = list(in_sharded_axes or ()), set(replicate_on_axes or ()), set(output_is_replicated or ())
-        for axis in set(sharded) | replicated | once:
-            if axis not in sharding.names:
-                raise ValueError(f"no axis {axis!r}: there are {sharding.names}")
-        both = set(sharded) & replicated
-        if both:
-            raise ValueError(f"axes {sorted(both)} cannot be both sharded and replicated")
-        for name, values in list(enumerate(args)) + list(kwargs.items()):
-            _check_split(method_name, name, values, sharded, sharding)
-        common = common_kwargs or {}
-        workers, calls, returned, made = [], [], [], {}
-        for w in range(len(sharding)):
-            at = sharding.get_worker_coords(w)
-            called = all(at[a] == 0 for a in sharding.names if a not in sharded and a not in replicated)
-            if called and all(at[a] == 0 for a in once):
-                returned.append(w)
-            if called:
-                key = tuple(at[a] for a in sharded)
-                if key not in made:  # one pickle for all workers that get the same
-                    made[key] = (tuple(_part(v, key) for v in args), dict({k: _part(v, key) for k, v in kwargs.items()}, **common))
-                workers.append(w)
-                calls.append(made[key])
-            elif make_dummy_calls_to_free_axes:
-                workers.append(w)
-                calls.append(made.setdefault(None, (tuple(None for _ in args), dict({k: None for k in kwargs}, **common))))
-        return group._call(method_name, workers, calls, self._seconds, returned=returned)
-
-    def run_single_worker_single_data(self, method_name, worker_idx, *args, **kwargs):
-        """Calls a method of one worker. result() of the returned future is its result, not a list.
-        """
-        group = self._group
-        if not isinstance(worker_idx, int) or not 0 <= worker_idx < len(group.workers):
-            raise IndexError(f"no worker {worker_idx!r}: {group.name} has 0 to {len(group.workers) - 1}")
-        return group._call(method_name, [worker_idx], [(args, kwargs)], self._seconds, single=True)
-
-
-class _View(_Calls):
-    def __init__(self, group, seconds):
-        self._group, self._seconds = group, seconds
-
-
 def _shortened(name):
     """At most 56 characters, with both ends: the last ones tell names apart."""
     return name if len(name) <= 56 else name[:28] + name[-28:]
 
 
-class WorkerGroup(_Calls):
+class WorkerGroup(Calls):
     """Workers on the bundles of a cluster. Each is a rank of a job, with its whole environment, and
     makes one object of a class.
 
@@ -604,7 +257,7 @@ class WorkerGroup(_Calls):
     def _seen(self, told):
         for used in (told.get("value") or {}).get("workers", ()):
             w = self.workers[used["rank"]]
-            if used["ended"] == _DONE and used["attempt"] == w.attempt and w._untold() and self._dead is None and not self._closing:
+            if used["ended"] == DONE and used["attempt"] == w.attempt and w._untold() and self._dead is None and not self._closing:
                 w._done()
         self.cluster._after(self._pause, self._ask)
         self._pause = min(2 * self._pause, 5.0)
@@ -671,7 +324,7 @@ class WorkerGroup(_Calls):
         """
         if seconds <= 0:
             raise ValueError(f"a deadline of {seconds} s: more than 0")
-        return _View(self, seconds)
+        return View(self, seconds)
 
     @contextlib.contextmanager
     def active(self, timeout=None):
@@ -848,27 +501,6 @@ class WorkerGroup(_Calls):
         if failed:
             self.ready(timeout)
         return failed
-
-
-def _nothing():
-    return None
-
-
-def _part(value, position):
-    for i in position:
-        value = value[i]
-    return value
-
-
-def _check_split(method, name, values, axes, sharding, depth=0):
-    if depth == len(axes):
-        return
-    size = sharding.get_axis_size(axes[depth])
-    if not hasattr(values, "__len__") or len(values) != size:
-        has = f"{len(values)} elements" if hasattr(values, "__len__") else f"a {type(values).__name__}"
-        raise ValueError(f"argument {name!r} of {method} has {has} along {axes[depth]!r}, and that axis {size} workers")
-    for inner in values:
-        _check_split(method, name, inner, axes, sharding, depth + 1)
 
 
 def _per_node(cluster, workers_per_node):
