@@ -181,10 +181,19 @@ func (c *Comm) reduce(send, recv uintptr, count, times int) (each time.Duration,
 	return time.Since(begin) / time.Duration(times), nil
 }
 
+// eager is how long wait polls all the time.
+const eager = 100 * time.Millisecond
+
 // wait polls stream and communicator, as nccl-tests does (testStreamSynchronize in src/common.cu),
 // because neither has an event to wait for. The stream of a failed communicator never becomes idle.
+// After eager, wait pauses for a thousandth of the time so far, which the bandwidth hardly shows:
+// a rank that hangs must not take a CPU.
 func (c *Comm) wait() error {
+	begin := time.Now()
 	for {
+		if waited := time.Since(begin); waited > eager {
+			time.Sleep(waited / 1000)
+		}
 		idle, err := c.device.idle()
 		if idle || err != nil {
 			return err

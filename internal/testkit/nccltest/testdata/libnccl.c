@@ -37,7 +37,7 @@ static void barrier(struct comm *c) {
     atomic_store(&c->shared->arrived, 0);
     atomic_fetch_add(&c->shared->turn, 1);
   }
-  while (atomic_load(&c->shared->turn) == turn) usleep(20);
+  for (int n = 0; atomic_load(&c->shared->turn) == turn; n++) usleep(n < 5000 ? 20 : 1000);
 }
 
 __attribute__((constructor)) static void load(void) { if (fault("load")) pause(); }
