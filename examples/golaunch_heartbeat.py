@@ -20,8 +20,8 @@ _file = None
 
 
 def beat(step, total=0, text=""):
-    """Says that this rank has finished a step, a whole number of 0 or more, of a total, if that is
-    known, with a few words for people."""
+    """Reports that this rank has finished a step, which is 0 or more, with the total, if known, and
+    a few words for people."""
     global _file
     path = os.environ.get("GOLAUNCH_HEARTBEAT_FILE")
     if not path:
@@ -30,6 +30,6 @@ def beat(step, total=0, text=""):
     try:
         if _file is None:
             _file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.pwrite(_file, line.ljust(200) + b"\n", 0)  # as long as all others: no part of an older one is left
+        os.pwrite(_file, line.ljust(200) + b"\n", 0)  # of equal length: no old part is left
     except OSError:
-        pass  # a full disk must not end a training that needs none
+        pass  # a full disk must not end a training that needs no disk

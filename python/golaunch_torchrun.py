@@ -1,8 +1,8 @@
-"""Runs golaunch where torchrun is called, by its own script or as `python -m
+"""Runs golaunch where torchrun is called, by torchrun's own script or as `python -m
 torch.distributed.run`.
 
-golaunch_torchrun.pth has each Python of this environment import it when it starts, before it does
-what it was called for. torch's files stay as they are.
+golaunch_torchrun.pth makes each Python of this environment import this module at its start, before
+its real work. torch's files stay unchanged.
 """
 
 import os
@@ -13,8 +13,7 @@ _WITH_ARGUMENT = {"--check-hash-based-pycs"}
 
 
 def _asked(words, scripts):
-    """The arguments for torchrun in Python's own command line; None if it was called for something
-    else."""
+    """The arguments for torchrun in Python's own command line; None if it is not for torchrun."""
     words = list(words[1:])
     while words:
         word = words.pop(0)
@@ -35,7 +34,7 @@ def _asked(words, scripts):
 
 
 def _command_line():
-    """What this process was called with: sys.argv is not there yet."""
+    """The command line of this process: sys.argv does not exist yet."""
     if hasattr(sys, "orig_argv"):  # 3.10
         return sys.orig_argv
     try:
@@ -63,7 +62,7 @@ def _instead():
     try:
         from golaunch.binary import find_binary
 
-        os.environ.setdefault("PYTHON_EXEC", sys.executable)  # the ranks' Python, as torchrun has it
+        os.environ.setdefault("PYTHON_EXEC", sys.executable)  # the ranks' Python, as for torchrun
         os.execv(find_binary(), ["torchrun", *args])
     except Exception as error:  # torch's own torchrun goes on
         print(f"golaunch-torchrun: torchrun was not replaced: {error}", file=sys.stderr)

@@ -3,9 +3,9 @@
 
     exec: [./hosts.py, DIRECTORY, "ssh n1", "ssh n2"]
 
-Each word after the directory is how a command runs on one host. A node is an agent there, in the
-foreground of that command, and the directory has a file for each. golaunch calls one operation at a
-time for each kind of node; see docs/capacity.md.
+Each word after the directory is a prefix that runs a command on one host. A node is an agent on
+that host, in the foreground of that command, and the directory has a file for each node. golaunch
+calls one operation at a time for each kind of node; see docs/capacity.md.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ def path(tag):
 
 
 def started(pid):
-    """When a process started, in the kernel's ticks; None if it has ended."""
+    """Returns when a process started, in the kernel's ticks; None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat") as f:
             fields = f.read().rpartition(")")[2].split()
@@ -37,7 +37,7 @@ def started(pid):
 
 
 def alive(pid, start):
-    """Whether a process still runs: another one may have its number by now."""
+    """Returns whether a process still runs: another one may have its number by now."""
     return started(pid) == start
 
 

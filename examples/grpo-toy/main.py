@@ -1,7 +1,7 @@
 """GRPO in small: a policy, rollouts and rewards, each a group of workers, on CPUs.
 
 The policy learns which of ten tokens the verifier likes. Its two workers average their gradients
-with torch.distributed (gloo) and keep a checkpoint; one of them dies halfway, golaunch starts the
+with torch.distributed (gloo) and keep a checkpoint; one worker dies halfway, golaunch starts the
 group again, and the controller goes on from the checkpoint.
 
     python examples/grpo-toy/main.py DIR
@@ -42,7 +42,7 @@ class Policy:
             os.kill(os.getpid(), signal.SIGKILL)
         torch = self.torch
         rewards = torch.tensor(rewards)
-        advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-6)  # of the group of samples, as GRPO has it
+        advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-6)  # by group, as in GRPO
         logits = self.logits.clone().requires_grad_()
         loss = -(logits.log_softmax(0)[torch.tensor(tokens)] * advantages).mean()
         loss.backward()

@@ -7,7 +7,7 @@ Runs unmodified under golaunch and torchrun:
     torchrun --nproc-per-node 4 train.py --steps 60 --checkpoint /tmp/ddp.pt
 
 With --die-at STEP, rank --die-rank kills itself with SIGKILL at that step of the first attempt. The
-loss at the end is the same as that of an undisturbed run, since data, initialization and optimizer
+loss at the end is the same as in an undisturbed run, since data, initialization and optimizer
 depend on the step alone.
 """
 

@@ -2,8 +2,8 @@
 
     golaunch --procs-per-node 2 --replica-groups 2 -- python train.py
 
-Each replica group averages its gradients with the others'. When a group ends, the others go on with
-the next step; when it is back, it gets their weights.
+Each replica group averages its gradients with the gradients of the others. When a group ends, the
+others go on with the next step; when the group is back, it gets their weights.
 """
 import os
 import sys
@@ -15,7 +15,7 @@ from torch import nn
 from torchft import Manager, Optimizer, ProcessGroupGloo
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-WORK = float(sys.argv[2]) if len(sys.argv) > 2 else 0  # seconds that a step takes beside
+WORK = float(sys.argv[2]) if len(sys.argv) > 2 else 0  # seconds that a step takes in addition
 
 
 def main():

@@ -1,4 +1,4 @@
-"""What a group of workers costs, with golaunch and with Ray, in turn, on this machine.
+"""The costs of a group of workers, with golaunch and with Ray, in turn, on this machine.
 
     python python/bench/groups.py [--ray] [--runs 3] [--calls 500] [--megabytes 512] [--workers 8]
 
@@ -62,7 +62,7 @@ class Golaunch:
         self.group.restart_failed_workers(60)
 
     def dying(self, rank):
-        """The pid of a worker that is called, and what waits for it."""
+        """The pid of a worker in a call, and the object that waits for the call."""
         self.revive()
         pid = self.group.run_single_worker_single_data("pid", rank).result(60)
         return pid, self.group.run_single_worker_single_data("sleep", rank).result

@@ -8,7 +8,7 @@ import sys
 import time
 
 began = time.perf_counter()
-os.environ["RAY_CORE"] = MARK = str(os.getpid())  # what this program starts has it
+os.environ["RAY_CORE"] = MARK = str(os.getpid())  # processes that this program starts have it
 
 import ray  # noqa: E402
 
@@ -47,7 +47,7 @@ def memory_of_all():
             with open(path, "rb") as f:
                 if f"RAY_CORE={MARK}".encode() in f.read().split(b"\0"):
                     found += memory(path.split("/")[2])
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             pass
     return found
 

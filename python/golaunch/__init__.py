@@ -6,7 +6,8 @@
         group = WorkerGroup(cluster, "trainer:Trainer", lr=0.1)
         losses = group.run_all_workers_single_data("train_step", batch)
 
-docs/groups.md of golaunch describes it. It needs only the golaunch command.
+docs/groups.md of golaunch describes this package. The package needs nothing except the golaunch
+command.
 """
 
 __all__ = [
@@ -21,7 +22,7 @@ _HOMES = {
 
 
 def __getattr__(name):
-    # A worker imports this package too, but needs none of these.
+    # A worker imports this package too, but needs none of these names.
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,7 @@ from .errors import GolaunchError
 
 def find_binary():
     """The path of the golaunch command: GOLAUNCH_BINARY, or the command installed with this package
-    or beside this Python, or the one in PATH.
+    or beside this Python, or the command in PATH.
     """
     named = os.environ.get("GOLAUNCH_BINARY")
     if named:

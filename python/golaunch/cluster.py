@@ -32,8 +32,8 @@ from .turns import Turns
 _log = logging.getLogger("golaunch")
 _CREDENTIALS = struct.Struct("3i")
 _GREETING = 10.0  # seconds in which a connection must name its worker
-_STRANGERS = 4096  # connections that have not named one
-_FULL = 0.5  # seconds until the next accept after one without a free descriptor
+_STRANGERS = 4096  # connections that have not named a worker
+_FULL = 0.5  # seconds until the next accept after an accept without a free descriptor
 _IDLE = 0.02  # seconds without a waiting caller until a thread reads
 
 
@@ -53,20 +53,20 @@ class VirtualCluster:
     """Bundles on the nodes of a cluster, one for each worker: bundles_per_node is a number for each
     node, such as [4, 8, 2].
 
-    Without an address (HOST:PORT of a coordinator, or GOLAUNCH_COORDINATOR), or with "none", it
-    is a cluster on this machine, which starts for this program and ends with it; each number is
-    then a node of it. With use_gpus each bundle is a GPU. gpu_ids are the only indexes to take
-    of each node, and colocate is how many groups may share one. strategy is that of placement
-    groups: STRICT_PACK, PACK, SPREAD or STRICT_SPREAD. The constructor waits for the bundles,
-    for at most placement_timeout seconds. Use it with `with`, or call close(); it ends with the
-    program in any case.
+    Without an address (HOST:PORT of a coordinator, or GOLAUNCH_COORDINATOR), or with "none", it is
+    a cluster on this machine, which starts for this program and ends with it; each number then
+    stands for a node of this cluster. With use_gpus, each bundle is a GPU. gpu_ids limits the GPUs
+    of each node to these indexes, and colocate is the number of groups that may share a GPU.
+    strategy is a strategy of placement groups: STRICT_PACK, PACK, SPREAD or STRICT_SPREAD. The
+    constructor waits for the bundles, for at most placement_timeout seconds. Use it with `with`, or
+    call close(); it ends with the program in any case.
     """
 
     def __init__(self, bundles_per_node, *, address=None, token_file=None, use_gpus=False, gpu_ids=None, colocate=1, strategy="STRICT_PACK",
                  name=None, placement_timeout=None, lease=15.0, backfill=False, declare_gpus=False, preload=None, log_dir=None, binary=None):
         self.bundles_per_node = _sizes(bundles_per_node)
         address = address or os.environ.get("GOLAUNCH_COORDINATOR")
-        address = None if address in ("", "none") else address  # as golaunch itself takes it
+        address = None if address in ("", "none") else address  # as golaunch itself chooses it
         if colocate < 1:
             raise ValueError(f"colocate={colocate}: 1 or more groups share a bundle")
         if address is None and use_gpus and len(self.bundles_per_node) > 1 and not declare_gpus:
@@ -223,13 +223,13 @@ class VirtualCluster:
             link.close()
 
     def _greeted(self, link, frame):
-        """A connection names its worker. Nothing of it is unpickled before it has shown the key."""
+        """A connection names its worker. Until it has shown the key, nothing is unpickled."""
         self._strangers.discard(link)
         try:
             facts = json.loads(bytes(frame.body)) if frame.kind == wire.HELLO and frame.codec == wire.JSON else {}
             known = hmac.compare_digest(str(facts.get("key", "")).encode(), self._key.encode())
             group = self._by_job.get(facts.get("job")) if known else None
-        except (ValueError, AttributeError, TypeError, RecursionError):  # its input may be anything
+        except (ValueError, AttributeError, TypeError, RecursionError):  # the input may be anything
             group = None
         if group is None or not group._hello(link, facts):
             link.close()
@@ -254,11 +254,11 @@ class VirtualCluster:
         entry = [time.monotonic() + seconds, self._timed, do]
         heapq.heappush(self._timers, entry)
         if self._leading and self._timers[0] is entry:
-            self._nudge()  # waiting callers do not know of it
+            self._nudge()  # waiting callers do not know of the new timer
         return entry
 
     def _cancel_timer(self, entry):
-        """Drops the function at once, and the timer's place when there are many such."""
+        """Drops the function at once, and the timer's place when many timers are cancelled."""
         if entry[2] is None:
             return
         entry[2] = None
@@ -298,8 +298,8 @@ class VirtualCluster:
                 self._call_back()
 
     def _wait_for(self, ready, end, timeout, future):
-        """Returns whether it is ready. Otherwise a signal has come, or there is a callback, for
-        which the caller must release the lock.
+        """Returns whether the result is ready. Otherwise a signal has come, or there is a callback,
+        for which the caller must release the lock.
         """
         while not ready():
             if self._due:
@@ -337,7 +337,7 @@ class VirtualCluster:
         while self._due:
             try:
                 callback, future = self._due.popleft()
-            except IndexError:  # another thread does it
+            except IndexError:  # another thread runs them
                 return
             try:
                 callback(future)
@@ -532,7 +532,7 @@ class VirtualCluster:
 
     def _attend(self, loop, more):
         """Makes an event loop read while a future is awaited in it. Only that loop's thread calls
-        this, and it holds the lock.
+        this method, and it holds the lock.
         """
         reading = self._loops.get(loop)
         if reading is None:
@@ -567,8 +567,8 @@ class VirtualCluster:
 
 
 class _Reading:
-    """An event loop that reads. It has a descriptor of its own for as long as it needs it, even
-    after the cluster was closed.
+    """An event loop that reads. The loop has a descriptor of its own for as long as it needs one,
+    even after the cluster was closed.
     """
 
     def __init__(self, loop, fd):

@@ -9,10 +9,10 @@ class WorkerFailureError(GolaunchError):
     """A worker died, or a method that it was called for raised an exception.
 
     rank, node and gpu name the worker; gpu is its UUID or index, or None. cause is golaunch's
-    verdict, one of docs/failures.md, or "exception" for an exception that the worker survived.
-    verdict says in a line what it means. remote_traceback is the worker's, and last_words are the
-    last lines of its standard error. exit_code and signal say how a worker ended. __cause__ is the
-    exception itself, if it could be brought here.
+    verdict, one of those in docs/failures.md, or "exception" for an exception that the worker
+    survived. verdict explains the cause in a line. remote_traceback is the traceback in the worker,
+    and last_words are the last lines of its standard error. exit_code and signal say how a worker
+    ended. __cause__ is the exception itself, if it could be brought here.
     """
 
     def __init__(self, message, *, rank=None, node=None, gpu=None, cause=None, verdict=None, remote_traceback=None, last_words=None,
@@ -50,8 +50,8 @@ def _remade(kind, args, attributes):
 
 
 class GroupDeadError(WorkerFailureError):
-    """The group has ended: it was shut down, its cluster was closed, or it failed more often than
-    it may restart.
+    """The group has ended: it was shut down, its cluster was closed, or it has failed more often
+    than it may restart.
     """
 
 
@@ -61,7 +61,7 @@ class ResultTooLarge(WorkerFailureError):
 
 class GPUMemoryError(GolaunchError):
     """A group's turn cannot begin, since others hold memory of its GPUs. held has a dict for each
-    of them: node, gpu_uuid, bytes, pid, job, rank, by.
+    holder: node, gpu_uuid, bytes, pid, job, rank, by.
     """
 
     def __init__(self, message, held=()):
@@ -74,7 +74,7 @@ class CallCancelled(GolaunchError):
 
 
 class DeadlineExceeded(GolaunchError, TimeoutError):
-    """The call was not answered by its deadline. ranks are those that did not answer."""
+    """The call was not answered by its deadline. ranks are the ranks that did not answer."""
 
     def __init__(self, message, ranks=()):
         super().__init__(message)

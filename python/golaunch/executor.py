@@ -16,13 +16,13 @@ from .group import WorkerGroup
 
 # Calls that wait for a worker; submit waits while there are more.
 _QUEUED = 10_000
-# How often workers that died are started again, all of them together.
+# The number of restarts of workers that died, for all workers together.
 _RESTARTS = 1000
 _OPEN = weakref.WeakSet()
 
 
 class _RemoteTraceback(Exception):
-    """The traceback in the worker, as the cause of what a call raised."""
+    """The traceback in the worker, as the cause of the exception of a call."""
 
     def __init__(self, text):
         super().__init__(text)
@@ -33,7 +33,7 @@ class _RemoteTraceback(Exception):
 
 
 class _Worker:
-    """What each worker has: it runs any function."""
+    """The object of each worker: it runs any function."""
 
     def __init__(self, main, started):
         if main is not None:
@@ -51,7 +51,7 @@ class _Worker:
 
 
 class _Group(WorkerGroup):
-    """Workers whose executor hears when one of them is ready, and when all have ended."""
+    """Workers that tell their executor when one of them is ready, and when all have ended."""
 
     def __init__(self, executor, *args, **options):
         self._executor = executor
@@ -81,8 +81,8 @@ class Executor(concurrent.futures.Executor):
     Functions, arguments and results are pickled, as by ProcessPoolExecutor. initializer(*initargs)
     runs once in each worker. A call whose worker or node dies runs again, on another worker, at
     most max_retries times; then its future has a WorkerFailureError with the node and the cause. So
-    a function may run more than once. env are variables of the workers. Further keyword arguments
-    are WorkerGroup's.
+    a function may run more than once. env has variables of the workers. Further keyword arguments
+    are passed to WorkerGroup.
     """
 
     def __init__(self, cluster=None, max_workers=None, *, initializer=None, initargs=(), max_retries=3, **options):
@@ -151,7 +151,7 @@ class Executor(concurrent.futures.Executor):
 
     shutdown.__doc__ = concurrent.futures.Executor.shutdown.__doc__
 
-    # The thread, which reads what workers answer, and ends them
+    # The thread, which reads the answers of workers, and ends the workers
 
     def _attend(self):
         try:
@@ -159,7 +159,7 @@ class Executor(concurrent.futures.Executor):
         except GolaunchError as error:  # the cluster was closed
             self._break(str(error))
         try:
-            # A worker whose node is gone cannot leave, and the group would wait for it.
+            # A worker whose node is gone cannot leave, and the group would wait for that worker.
             self._group.shutdown(force=any(w.state != "ready" for w in self._group.workers))
         finally:
             if self._owned:
@@ -178,7 +178,7 @@ class Executor(concurrent.futures.Executor):
     # Calls
 
     def _dispatch(self):
-        """Gives waiting calls to workers that do nothing."""
+        """Gives waiting calls to idle workers."""
         while True:
             with self._mutex:
                 rank = self._free() if self._queue and self._broken is None else None
@@ -193,12 +193,12 @@ class Executor(concurrent.futures.Executor):
                     call = self._group.run_single_worker_single_data("run", rank, *item.call)
                     call.add_done_callback(lambda call, rank=rank, item=item: self._answered(rank, item, call))
                     continue
-                except BaseException as error:  # what cannot be pickled, or a group that has ended
+                except BaseException as error:  # the call cannot be pickled, or the group has ended
                     item.future.set_exception(_own(error))
             self._release(rank)
 
     def _free(self):
-        """A worker that does nothing and is ready."""
+        """An idle worker that is ready."""
         for _ in range(len(self._idle)):
             rank = self._idle.popleft()
             if self._group.workers[rank].state == "ready":

@@ -1,4 +1,4 @@
-"""What calls return: a future that is also a sequence of its results."""
+"""The return value of calls: a future that is also a sequence of its results."""
 
 import time
 from collections import deque
@@ -19,10 +19,10 @@ class Slot:
 
 
 class Future(Sequence):
-    """The results of a call, one for each worker that returns one, in the order of workers.
+    """The results of a call, one for each worker that returns a result, in the order of workers.
 
     Indexing, iterating, comparing and result() wait, and raise the WorkerFailureError of a worker
-    that fails. Awaiting it gives the list.
+    that fails. Awaiting the future gives the list.
     """
 
     def __init__(self, cluster, call, method, workers, returned=None, deadline=None, single=False):
@@ -37,7 +37,7 @@ class Future(Sequence):
         self._finished = []
         self._expiry = None  # the timer of its deadline
 
-    # For the cluster, which holds the lock.
+    # Methods for the cluster, which holds the lock.
 
     def _settle(self, worker, state, value):
         slot = self._slots[worker]
@@ -53,7 +53,7 @@ class Future(Sequence):
             for wake in wakers:
                 wake()
 
-    # For users
+    # Methods for users
 
     def done(self):
         """Whether all workers have answered."""
@@ -67,9 +67,10 @@ class Future(Sequence):
         return None
 
     def result(self, timeout=None):
-        """The list of results, or for a call of a single worker its result. timeout is in seconds.
+        """The list of results, or the single result of a call of a single worker. timeout is in
+        seconds.
 
-        It raises the first failure at once, even if other workers have not answered.
+        The first failure is raised at once, even if other workers have not answered.
         """
         self._cluster._wait(lambda: self._left == 0 or self._first_error() is not None, timeout, self)
         error = self._first_error()
@@ -95,7 +96,7 @@ class Future(Sequence):
         return self._cluster._cancel(self, CallCancelled(f"the call of {self.method} was cancelled"))
 
     def as_completed(self, timeout=None):
-        """Yields (worker, result) of each worker that returns one, as they come."""
+        """Yields (worker, result) for each worker that returns a result, as the results come."""
         end = None if timeout is None else time.monotonic() + timeout
         at, wanted = 0, set(self.return_from_workers)
         while at < len(self._slots):
@@ -177,7 +178,7 @@ class RemoteGenerator:
                     item = self._items.popleft()
                     took = True
                     cluster._credit(self._future, self._worker)
-        except BaseException:  # raised by a signal's handler
+        except BaseException:  # an exception of a signal's handler
             if took:
                 self._items.appendleft(item)
             raise

@@ -10,7 +10,7 @@ import subprocess
 from .binary import find_binary
 from .errors import GolaunchError
 
-_END = 90.0  # seconds; it ends the ranks on all nodes, and has limits of its own
+_END = 90.0  # seconds; the helper ends the ranks on all nodes, and has limits of its own
 
 
 class Helper:
@@ -18,7 +18,7 @@ class Helper:
         ours, theirs = socket.socketpair()
         command = [binary or find_binary(), "_controller"]
         try:
-            # A session of its own: a ^C on the terminal is for this program.
+            # The helper has a session of its own: a ^C on the terminal is for this program.
             self.process = subprocess.Popen(command, stdin=theirs, start_new_session=True)
         except OSError as error:
             ours.close()
@@ -35,7 +35,7 @@ class Helper:
         cluster._register(ours.fileno(), self, select.EPOLLIN)
 
     def send(self, do, _then=None, **what):
-        """Asks, and returns the question's number, or passes the answer to a function. The
+        """Asks a question. Returns the question's number, or passes the answer to a function. The
         cluster's lock is held.
         """
         if self.gone:
@@ -96,7 +96,7 @@ class Helper:
             yield None
 
     def close(self):
-        """Ends it with everything that it has started, and waits."""
+        """Ends the helper with everything that it has started, and waits."""
         if self.gone is None:
             self.gone = "the cluster is closed"
             self.cluster._unregister(self.sock.fileno())

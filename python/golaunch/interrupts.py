@@ -1,9 +1,9 @@
 """A lock that a signal's handler does not interrupt.
 
-Python runs handlers in the main thread, between any two of its steps. One that raises, as that of
-^C does, ends whatever runs there, and would leave the work under a lock half done. So while the
-main thread has such a lock, handlers are noted, and called when it releases the lock; a wait ends
-for that.
+Python runs handlers in the main thread, between any two of its steps. A handler that raises an
+exception, such as the handler of ^C, ends the code that runs there, and would leave the work under
+a lock half done. So while the main thread has such a lock, signals are noted, and their handlers
+are called when the thread releases the lock; a signal ends a wait.
 """
 
 import _signal
@@ -27,7 +27,7 @@ class _Deferral:
         self._waits = False
         self._noted = []
         self._seen, self._handlers = None, []  # all handlers at the last check, and Python's among them, by number
-        self._held = []  # the replaced ones
+        self._held = []  # the replaced handlers
         self._note = self._handle
 
     def hold(self):
@@ -50,7 +50,7 @@ class _Deferral:
                     self._call(noted)
 
     def wait(self, wait, *args):
-        """Waits in a function of C, and returns its result, or when a signal has come."""
+        """Waits in a function of C. Returns its result, or returns when a signal has come."""
         try:
             try:
                 self._waits = True
@@ -145,7 +145,7 @@ class Lock:
             _DEFERRAL.release()
 
     def wait(self, timeout=None):
-        """Releases the lock until a notification, or a signal, for which it returns False."""
+        """Releases the lock until a notification or a signal. Returns False for a signal."""
         waiter = _thread.allocate_lock()
         waiter.acquire()
         self._waiting.append(waiter)
@@ -155,8 +155,7 @@ class Lock:
         return going
 
     def apart(self, wait, *args):
-        """Releases the lock, waits in a function of C, and returns its result, or None for a
-        signal.
+        """Releases the lock and waits in a function of C. Returns its result, or None for a signal.
         """
         state = self.raw._release_save()
         try:

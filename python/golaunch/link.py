@@ -13,9 +13,10 @@ _READ, _BOTH = select.EPOLLIN, select.EPOLLIN | select.EPOLLOUT
 class Link:
     """Frames to a worker wait in a queue if its socket takes no more.
 
-    The socket of a worker on another machine is the helper's, which sends segments on one after
-    another. They wait in the queue, which is bounded, and not in the socket, which counts only
-    their frames: the next one is sent when the helper has read nearly all before it.
+    The socket of a worker on another machine leads to the helper, which forwards segments one after
+    another. Segments wait in the queue, which is bounded, and not in the socket, which counts no
+    more than their frames: the next segment is sent when the helper has read nearly everything
+    before it.
     """
 
     def __init__(self, cluster, sock):
@@ -29,15 +30,15 @@ class Link:
         cluster._register(sock.fileno(), self, _READ)
 
     def known(self, worker, shared, limit):
-        """From now on this is a worker's. With shared, it is on this machine, and gets segments."""
+        """Makes this the link of a worker. With shared, the worker is here and gets segments."""
         self.worker, self.shared = worker, shared
         self.reader.limit = limit
         if shared:
             self.reader.take_descriptors()
 
     def _narrow(self, segment):
-        """Sets how much may be unread when the next part is sent, which may have a segment: the
-        minimum for a worker on another machine.
+        """Sets the number of bytes that may be unread when the next part is sent. The part may have
+        a segment, so this is the minimum for a worker on another machine.
         """
         if not self.shared:
             self.sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, self._room if segment is None else 0)

@@ -2,10 +2,10 @@
 other process has them.
 
 Fresh pages cost several times as much as copying to them, so a file is kept for the next frame. No
-process needs to say that it is done with a file: each use is an open file description of its own,
-made by opening the file again, and lives while any process has a descriptor or a mapping of it,
-children after a fork too. The kernel grants a write lease (fcntl(2), F_SETLEASE) only for a file
-with a single description that may write.
+process needs to report that it is done with a file: each use is an open file description of its
+own, made by opening the file again. It lives while any process, including children after a fork,
+has a descriptor or a mapping of it. The kernel grants a write lease (fcntl(2), F_SETLEASE) only for
+a file with a single description that may write.
 """
 
 import _signal
@@ -19,18 +19,18 @@ import time
 
 # How long unused memory is kept, in seconds.
 AGE = 10.0
-# Upper bounds for what a process keeps of the last frames: an eighth of the memory for a
-# controller, a quarter for all workers of a node, and in no process more than _MOST bytes in _FILES
-# files. A worker that echoes its input still has it when the next call is written, so two files
-# alternate then.
+# Upper bounds for the memory that a process keeps of the last frames: an eighth of the machine's
+# memory for a controller, a quarter for all workers of a node, and in no process more than _MOST
+# bytes in _FILES files. A worker that echoes its input still has it when the next call is written,
+# so two files alternate then.
 _MOST = 3 << 30
 _FILES = 256
 _LOOKED_AT = 8  # files to ask before a new one is made
 _AT_ONCE = 4 << 20  # bytes copied before other threads may run
-_F_SETSIG = 10  # Linux's; the module fcntl lacks it
-_MAP_POPULATE = 0x8000  # Linux's; the module mmap has it from 3.10 on
-# The offset of a description says how many bytes count, and in its upper bits which use of the file
-# it is: no two uses of a file are equal.
+_F_SETSIG = 10  # a constant of Linux; the module fcntl lacks it
+_MAP_POPULATE = 0x8000  # a constant of Linux; the module mmap has it from 3.10 on
+# The offset of a description has the number of bytes that count and, in its upper bits, the number
+# of the use of the file: no two uses of a file are equal.
 _LENGTH_BITS = 44
 _USES = 1 << 19
 
@@ -68,7 +68,7 @@ class _File:
             os.close(self.fd)
 
     def free(self):
-        """Whether no other process has it."""
+        """Whether no other process has the file."""
         # A process that opens the file at this moment, such as a tool that reads /proc, makes the
         # kernel signal that a lease is in its way. The default, SIGIO, would end this process;
         # SIGURG does nothing.
@@ -83,7 +83,7 @@ class _File:
         return True
 
     def lend(self, length):
-        """Begins a use of its first bytes."""
+        """Begins a use of the file's first bytes."""
         segment = Segment(_opened_again(self.fd))
         self.uses += 1
         self.used = time.monotonic()
@@ -95,7 +95,7 @@ class _File:
             try:
                 self.map = mmap.mmap(self.fd, self.size, flags=mmap.MAP_SHARED | _MAP_POPULATE)
             except OSError:
-                pass  # a limit on what this process may map, or lock
+                pass  # a limit on the memory that this process may map or lock
         if self.map is None:
             write(self.fd, at, view)
             return
@@ -107,8 +107,8 @@ class _File:
 class Pool:
     """The memory that this process has written and keeps, the last used at the end.
 
-    No thread waits for it, since a signal's handler may run in the thread that has it: a thread
-    that finds it taken does without.
+    No thread waits for this memory, since a signal's handler may run in the thread that holds it: a
+    thread that finds it held does without it.
     """
 
     def __init__(self):
@@ -169,7 +169,7 @@ class Pool:
                 raise OSError(errno.ENOTSUP, "leases do not tell who has a file in memory")
             self._works = True
         self.files.append(file)
-        # A file that others still have belongs to them from now on.
+        # A file that other processes still have belongs to them from now on.
         while len(self.files) > _FILES or sum(f.size for f in self.files) > self._most and len(self.files) > 1:
             dropped.append(self.files.pop(0))
         return file, segment
@@ -198,7 +198,7 @@ class Pool:
 
 
 def _most():
-    """The upper bound for what a process keeps."""
+    """The upper bound for the memory that a process keeps."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         with open("/proc/self/cgroup") as f:
@@ -207,7 +207,7 @@ def _most():
             try:
                 with open(f"/sys/fs/cgroup{group}/memory.max") as f:
                     memory = min(memory, int(f.read()))
-            except (OSError, ValueError):  # not there, or max
+            except (OSError, ValueError):  # the file is missing, or has max
                 pass
             if group in ("", "/"):
                 break

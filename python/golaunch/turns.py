@@ -1,4 +1,4 @@
-"""Turns of groups on the same GPUs: one has their memory at a time."""
+"""Turns of groups on the same GPUs: one group at a time has their memory."""
 
 import threading
 import time
@@ -14,12 +14,12 @@ class Turns:
 
     All threads of a group share its turn. A thread that comes during the turn enters at once, so
     that one thread of a turn may wait for another. Groups without a common GPU do not wait for each
-    other, and no group waits for one that has ended.
+    other, and no group waits for a group that has ended.
     """
 
     def __init__(self, cluster):
         self.cluster = cluster
-        self.running = {}  # the turn of each group that has one
+        self.running = {}  # the turns, by group
         self.queue = []  # waiting threads, in order
 
     def enter(self, group, timeout):
@@ -60,7 +60,7 @@ class Turns:
         self._stir()
 
     def _again(self, want):
-        """Whether the thread is in the group's turn already: this block is then part of it."""
+        """Whether the thread is already in the group's turn: the block is then part of the turn."""
         with self.cluster._lock:
             turn = self.running.get(want.group)
             if turn is not None and want.thread in turn.threads:
@@ -89,7 +89,7 @@ class Turns:
         turn.threads[want.thread] = turn.threads.get(want.thread, 0) + 1
 
     def _claim(self, want):
-        """Takes the turn if it is free, and raises if it never can be. The lock is held."""
+        """Takes the turn if it is free, and raises if it never can be free. The lock is held."""
         group = want.group
         if want.turn is not None:
             return True
@@ -117,11 +117,11 @@ class Turns:
         return True
 
     def _before(self, want):
-        """Why others come first, or None."""
+        """The reason why others come first, or None."""
         return next((why for _, _, why in self._ahead(want)), None)
 
     def _ahead(self, want):
-        """The groups that come first, with their waiting thread or None for a turn, and why."""
+        """The groups that come first, with their waiting thread (None for a turn), and why."""
         for other in self.running:
             if other is not want.group and _share(other, want.group):
                 yield other, None, f"it is {other.name}'s"
@@ -129,14 +129,15 @@ class Turns:
             if earlier is want:
                 return
             if earlier.turn is not None or any(_share(earlier.group, held) for held in want.mine):
-                continue  # it has its turn, or must wait for this thread
+                continue  # the group has its turn, or must wait for this thread
             if earlier.group is not want.group and _share(earlier.group, want.group):
                 yield earlier.group, earlier, f"{earlier.group.name} waits for longer"
 
     def _stuck(self, want, mine, before, seen):
-        """The group in mine whose turn must end before want can have its own, directly or because
-        others wait, or None. Groups whose workers may be on any GPU do not count. Only the earlier
-        waiters in before count, so that the last one of a circle gets the error. The lock is held.
+        """The group in mine whose turn must end before want can have its own turn, directly or
+        because others wait, or None. Groups whose workers may be on any GPU do not count. Of the
+        waiters, only the earlier ones, in before, count: so the last waiter of a circle gets the
+        error. The lock is held.
         """
         seen.add(want)
         for other, earlier, _ in self._ahead(want) if mine else ():
@@ -158,7 +159,7 @@ class Turns:
             return "its workers are loading" if want.group in self.running else self._before(want) or "nothing is known to be before it"
 
     def _stir(self):
-        """Wakes all waiters, and those that wait for the cluster's sockets. The lock is held."""
+        """Wakes all waiters, also those for the cluster's sockets. The lock is held."""
         cluster = self.cluster
         cluster._lock.notify_all()
         if cluster._leading and not cluster._closed:
@@ -182,13 +183,13 @@ class _Want:
     def __init__(self, group, thread):
         self.group, self.thread = group, thread
         self.mine = []  # the groups in whose turns the waiting thread is
-        self.turn = None  # its turn, once it has one
+        self.turn = None  # the turn, once the thread has one
         self.first = False  # this thread begins the turn
 
 
 class _Turn:
     def __init__(self):
-        self.threads = {}  # how many blocks each thread is in
+        self.threads = {}  # the number of blocks that each thread is in
         self.begun = False
 
 
@@ -203,12 +204,12 @@ def _overlap(a, b):
 
 
 def _unplaced(group):
-    """Whether the place of a worker is unknown, since it is starting."""
+    """Whether the place of a worker is unknown, since the worker is starting."""
     return group._dead is None and any(w._link is None and w._end is None for w in group.workers)
 
 
 def _places(group):
-    """Where its workers are, or were before they restarted."""
+    """The places of its workers now, or before they restarted."""
     return {(w.node, w.gpu or w.local_rank) for w in group.workers if w.node is not None and w._end is None} if group._dead is None else set()
 
 
@@ -220,7 +221,7 @@ def _present(group, end):
 
 
 def _processes(group):
-    """The identity of the workers: after a restart they are new ones, which have no orders yet.
+    """The identity of the workers: after a restart there are new workers, which have no orders yet.
     """
     return group.job, [w.attempt for w in group.workers]
 
@@ -270,7 +271,7 @@ def _offload(other, end):
 
 
 def _freed(group, end):
-    """Waits until no other process has memory of the group's GPUs, as far as NVML knows."""
+    """Waits until, according to NVML, no other process has memory of the group's GPUs."""
     gpus = {}
     for w in group.workers:
         if w.gpu:
@@ -278,7 +279,7 @@ def _freed(group, end):
     if not gpus:
         return
     within = _FREED if end is None else min(_FREED, _left(end))
-    clean = group._offloaded == _processes(group)  # otherwise the group may have memory itself
+    clean = group._offloaded == _processes(group)  # otherwise the group itself may have memory
     others = sum(o is not group and _share(o, group) for o in group.cluster.groups)
     found = group.cluster._helper.ask(
         "freed", job=group.job, gpus=gpus, keep=group._others_keep, whole=group._others_keep * max(1, others) if clean else 0, within=within)

@@ -1,9 +1,9 @@
 """Frames between a controller and its workers.
 
 A frame is a header, a name, a body, the sizes of its buffers, and the buffers. It may have a
-segment: a file in memory, which comes beside the frame as a descriptor and has its large parts. No
-byte of a segment passes the socket, and all workers of a machine map the same pages. For workers on
-another machine their node's agent makes such a file; what they send has no segment. Everything is
+segment: a file in memory with the large parts, whose descriptor comes with the frame. No byte of a
+segment passes the socket, and all workers of a machine map the same pages. For workers on another
+machine, the agent of their node makes such a file; frames from them have no segment. Everything is
 little-endian.
 """
 
@@ -22,21 +22,21 @@ SIZE = struct.Struct("<Q")
 
 HELLO, MAKE, READY, CALL, RESULT, ERROR, ITEM, END, CANCEL, CREDIT, BYE, ACK = range(1, 13)
 
-# Flags: how the body is written, and what is in the segment.
+# Flags: how the body is written, and which parts are in the segment.
 PICKLE, JSON, RAW = 0, 1, 2
 CODEC = 0x0F
 SEGMENT = 0x80  # a descriptor comes with the frame
 BODY_APART = 0x40  # the body is the first part of the segment
 LARGE = 1 << 63  # in a buffer's size: the buffer is in the segment
 
-# Parts smaller than SMALL go through the socket. A segment costs some 50 microseconds, as 64 KiB do
-# there.
+# Parts smaller than SMALL go through the socket. A segment costs some 50 microseconds, as much as
+# 64 KiB in the socket.
 SMALL = 64 << 10
 ALIGN = 64
 MAX_BUFFERS = 1 << 14
 MAX_NAME = 64 << 10
 MAX_HELLO = 64 << 10
-# After that many frames, or bytes, their receiver acknowledges them.
+# After this number of frames, or of bytes, the receiver acknowledges them.
 ACK_FRAMES, ACK_BYTES = 64, 64 << 10
 
 
@@ -84,13 +84,13 @@ def size_of(body, buffers):
 
 
 class Replay:
-    """What one end needs to resume after a connection has ended: the sent frames that the other end
-    may not have, and how many frames it has received.
+    """The state that one end needs to resume after a connection has ended: the sent frames that the
+    other end may not have, and the number of frames that this end has received.
 
-    Each end counts the other one's frames, without HELLO and ACK, over all connections of a
-    worker's life. A worker's HELLO has its count, and the controller answers with its own in an
-    ACK. Then each end sends again what the other one lacks, so that every frame is received exactly
-    once.
+    Each end counts the frames of the other end, without HELLO and ACK, over all connections of a
+    worker's life. A worker's HELLO has the worker's count, and the controller answers with its own
+    count in an ACK. Then each end repeats the frames that the other end lacks, and every frame is
+    received exactly once.
     """
 
     def __init__(self):
@@ -135,8 +135,8 @@ class Reader:
         self._view = memoryview(self._buf)
         self._start = self._end = 0
         self._fds = []
-        # The frame that is being read into memory of its own: what was read of its header, the
-        # memory, and how much of it is filled.
+        # The frame that is being read into memory of its own: the part of its header that was read,
+        # the memory, and the length of the filled part.
         self._large = None
 
     def take_descriptors(self):
@@ -148,8 +148,8 @@ class Reader:
         self._fds = []
 
     def fill(self, flags=0):
-        """Reads once. It returns False at the end of the stream, and raises BlockingIOError if
-        there is nothing and it must not wait.
+        """Reads once. Returns False at the end of the stream, and raises BlockingIOError if there
+        is no input and it must not wait.
         """
         if self._large is not None:
             memory, have = self._large[1], self._large[2]
@@ -212,8 +212,8 @@ class Reader:
         begin = self._start + HEADER.size
         if have >= HEADER.size + total:
             self._start = begin + total
-            # The next frame must not overwrite what is kept of this one, and the receiver of a
-            # buffer may write to it.
+            # The next frame must not overwrite parts of this frame that are kept, and the receiver
+            # of a buffer may write to the buffer.
             return self._frame(head, memoryview((bytearray if buffers else bytes)(self._view[begin:begin + total])))
         if HEADER.size + total > len(self._buf):
             memory = bytearray(total)

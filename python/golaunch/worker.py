@@ -1,7 +1,7 @@
 """A worker of a group: it makes its object once, and runs its controller's calls.
 
-golaunch starts it as a rank of a job: python -m golaunch.worker. It imports only what it needs,
-since a group is not ready before.
+golaunch starts it as a rank of a job: python -m golaunch.worker. It imports only the modules that
+it needs, because a group is not ready before the imports are done.
 """
 
 import _signal
@@ -18,7 +18,7 @@ from . import wire
 from .memory import AGE, POOL
 from .pickling import dumps, loads
 
-# How many items of a generator the worker is ahead of the reader.
+# The number of items of a generator that the worker may be ahead of the reader.
 AHEAD = 16
 _CREDENTIALS = struct.Struct("3i")
 _TAIL = 16 << 10
@@ -50,16 +50,16 @@ class Worker:
         # Whether frames wait for an acknowledgement; and during a reconnect, a lock that is
         # released when it is done.
         self.resuming, self.reconnected, self.fresh = False, None, None
-        self.pause = 0.0  # before the next attempt to connect
+        self.pause = 0.0  # the pause before the next attempt to connect
         self.lent = 0  # the number of the newest frame that has memory of the user's objects
         self.flags = fcntl.fcntl(sock.fileno(), fcntl.F_GETFL)
         self.reader = wire.Reader(sock, 1 << 62)  # this node's agent sends segments too
         self.calls = deque()
         self.cancelled = set()
-        # How many more items of each generator may be sent.
+        # The number of items of each generator that may still be sent.
         self.credit = {}
         self.running = None
-        # The user's code is running, which may be interrupted; this file's may not.
+        # The user's code is running. It may be interrupted, unlike the code of this file.
         self.entered = self.inside = self.signalled = False
         self.object = self.coming = None
         self.max_result = 1 << 62
@@ -84,8 +84,7 @@ class Worker:
             raise wire.ProtocolError(f"the controller says {frame.kind}")
 
     def fill(self, flags=0):
-        """Reads. During a reconnect there is nothing to read, and only a caller that may wait
-        waits.
+        """Reads. During a reconnect there is nothing to read: a caller then waits, if it may wait.
         """
         if self.reconnected is not None and not self.rejoin(not flags):
             raise BlockingIOError
@@ -118,7 +117,7 @@ class Worker:
                         self.transmit(parts)
 
     def acknowledge(self, due):
-        """The controller may not be reading now: a later ACK then says the same."""
+        """Sends an ACK. If the controller does not read now, a later ACK says the same."""
         try:
             self.sock.send(due[0], _socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -176,7 +175,7 @@ class Worker:
             time.sleep(again)
 
     def rejoin(self, wait):
-        """Uses the new connection, if there is one."""
+        """Uses the new connection, if there is a new one."""
         if not self.reconnected.acquire(wait):
             return False
         self.reconnected = None
@@ -196,7 +195,7 @@ class Worker:
         fcntl.fcntl(fd, fcntl.F_SETFL, self.flags | (os.O_ASYNC if self.entered else 0))
 
     def rest(self):
-        """Gives unused memory back, while nothing comes and now and then."""
+        """Gives unused memory back, when there is no input, and now and then."""
         if self.coming is None:
             from select import POLLIN, poll
 
@@ -219,7 +218,7 @@ class Worker:
                 return
 
     def interrupt(self, *_):
-        """Input has arrived: it may end the running method. This file's own code makes it wait."""
+        """Input has arrived: it may end the running method, but not this file's own code."""
         if self.inside:
             self.inside = False
             self.look()
@@ -287,7 +286,7 @@ class Worker:
             self.lose()
 
     def fail(self, call, error, name=b""):
-        """Sends an exception. What cannot be pickled goes as text."""
+        """Sends an exception, as text if it cannot be pickled."""
         import traceback
 
         kind = type(error)
@@ -300,7 +299,7 @@ class Worker:
         }
         try:
             body, buffers = dumps(error)
-            loads(body, buffers)  # some exceptions can be pickled, but not made again
+            loads(body, buffers)  # some exceptions can be pickled, but not unpickled
             if not buffers and len(body) < wire.SMALL:
                 told["exception"] = bytes(body)
         except Exception:
@@ -311,7 +310,7 @@ class Worker:
     # Life cycle
 
     def make(self):
-        """Makes the object that the controller wants."""
+        """Makes the object that the controller asks for."""
         frame = self.next()
         if frame.kind != wire.MAKE:
             self.take(frame)
@@ -390,7 +389,7 @@ class Worker:
 
 
 _END = object()
-_F_SETSIG = 10  # Linux's; the module fcntl lacks it
+_F_SETSIG = 10  # a constant of Linux; the module fcntl lacks it
 
 
 class _TooLarge(Exception):
@@ -474,7 +473,7 @@ def _main(main):
 
 
 def _come(path, direct):
-    """A connection to the controller's socket, or to this node's agent's."""
+    """A connection to the socket of the controller, or of this node's agent."""
     sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
     try:
         if direct and os.stat(path).st_uid != os.geteuid():
@@ -491,8 +490,8 @@ def _come(path, direct):
 
 
 def _connect():
-    """The path and the connection to the controller if it is on this machine and this user's, and
-    else to this node's agent; and which of both it is.
+    """The path and the connection to the controller if it is on this machine and belongs to this
+    user, and otherwise to this node's agent; and which of the two it is.
     """
     path, endpoint = os.environ.get("GOLAUNCH_CONTROLLER"), os.environ.get("GOLAUNCH_ENDPOINT")
     why = "GOLAUNCH_CONTROLLER is not set"
@@ -523,7 +522,7 @@ def main():
 
 
 if __name__ == "__main__":
-    # Objects pickled under this module's name must be those that others import.
+    # Objects pickled under this module's name must be the objects that others import.
     from golaunch.worker import main as _run
 
     sys.exit(_run())

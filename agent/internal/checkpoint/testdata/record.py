@@ -1,6 +1,6 @@
 """Records small checkpoints as real libraries write them: record.py DIR (torch, safetensors).
 
-They are the samples of the tests of this package. Each is whole."""
+They are the samples of the tests of this package. Each checkpoint is whole."""
 import os
 import sys
 

@@ -2,19 +2,19 @@
 #
 # It runs as `python FLAGS -c STUB WHAT` with the flags of the ranks' own interpreter. Its standard
 # input is a socket to golaunch, from which STUB reads this text. A message is its length in 4
-# bytes, big-endian, and words that end in NUL. The server reports its imports. Each message to it
-# then asks for one fork, and brings that fork's own connection to golaunch.
+# bytes, big-endian, and words that end in NUL. The server reports its imports. Each message to the
+# server then asks for one fork, and brings that fork's own connection to golaunch.
 #
 # clone3 with CLONE_PARENT makes a fork a child of golaunch, as if golaunch had forked it. The fork
 # reports its pid while it is in this server's session: golaunch finds the fork in that session even
-# if the report is lost. Once golaunch lets the fork continue, it makes a session of its own and
-# reports that. It then waits, perhaps for hours, for the order that says which rank to become. It
-# answers when it is that rank, or with the reason why it must not be, and waits for permission to
-# run.
+# if the report is lost. Once golaunch lets the fork continue, the fork makes a session of its own
+# and reports that. It then waits, perhaps for hours, for the order that says which rank to become.
+# It answers when it is that rank, or with the reason why it must not become that rank, and waits
+# for permission to run.
 #
 # Nothing here may leave a trace in a rank. This text has a namespace of its own, and only two
 # frames are on the stack below a rank's program. golaunch joins the files to one text in a fixed
-# order, so they share their names.
+# order, so the files share their names.
 
 import _collections_abc
 import _socket
@@ -53,7 +53,7 @@ MPOL_PREFERRED = 1
 MAX_NAMES = 20000
 TORCH_SEED = 67280421310721  # default_rng_seed_val in c10/core/GeneratorImpl.h: the same in every process before torch 2.15
 MAX_MESSAGE = 64 << 20
-MARK = b"RANKGUARD_"  # begins the variable by which golaunch finds descendants; server and ranks have different ones
+MARK = b"RANKGUARD_"  # begins the variable that marks descendants; server and ranks differ in it
 
 
 def syscalls(*args):

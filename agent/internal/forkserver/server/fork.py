@@ -55,7 +55,7 @@ def become(kernel, wrapper, variables, effects, generators):
 
 
 def take(order, kernel, variables):
-    """Takes on what an order says of this process."""
+    """Applies the settings of an order to this process."""
     if order.cpus:
         os.sched_setaffinity(0, order.cpus)
     if order.memory:

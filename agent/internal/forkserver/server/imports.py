@@ -2,8 +2,9 @@
 
 
 def load(names, variables, effects, before, lenient, spent):
-    """Imports modules, and notes the time that each takes. Returns the traceback of the first that
-    fails, unless lenient, or the module that makes this process unfit to be forked, and why."""
+    """Imports modules, and notes the time that each takes. Returns the traceback of the first
+    import that fails, unless lenient, or the module that makes this process unfit to be forked, and
+    why."""
     for name in names:
         effects.name = name
         if name in sys.modules:
@@ -53,7 +54,7 @@ def record(path, folder):
             f.write("".join(name + "\n" for name in names[:MAX_NAMES]))
         os.replace(new, path)
     except (OSError, UnicodeError):
-        pass  # the next run imports for itself
+        pass  # the next run imports the module itself
 
 
 def origins():

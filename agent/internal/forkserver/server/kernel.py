@@ -91,8 +91,8 @@ class Kernel:
         return pid
 
     def announce(self):
-        """Reports the child as early as golaunch may know of it: the rest of a fork in Python takes
-        longer."""
+        """Reports the child as early as golaunch may know of it: the other parts of a fork in
+        Python take longer."""
         libc.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
         self.tell("pid", libc.getpid())
         byte = ctypes.create_string_buffer(1)
@@ -107,7 +107,7 @@ class Kernel:
         syscall(ctypes.c_long(self.set_robust_list), self.robust, self.robust_size)
 
     def tell(self, *words):
-        """Tells golaunch about a fork, on that one's connection."""
+        """Tells golaunch about a fork, on the fork's connection."""
         text = message(*words)
         libc.send(self.told, text, ctypes.c_size_t(len(text)), _socket.MSG_NOSIGNAL)
 

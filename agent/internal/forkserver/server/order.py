@@ -11,7 +11,7 @@ class Order:
 
 
 class Wrapper:
-    """Knows what a script that has started this interpreter, as pyenv's do, has changed."""
+    """Knows the changes by a script that has started this interpreter, such as pyenv's."""
 
     def __init__(self, given):
         given = pairs(given)

@@ -12,8 +12,8 @@ def entropy():
                 new += kind.__subclasses__()
     if not kinds:
         return [], ""
-    # The collector does not track torch's generators, nor what holds only them. Their referrers
-    # lead to them.
+    # The collector does not track torch's generators, nor objects that hold nothing else. Their
+    # referrers lead to them.
     found, seen, look = {}, set(), [o for o in gc.get_objects() if type(o) not in REFERS_TO_NONE]
     while look:
         referents = gc.get_referents(*look)

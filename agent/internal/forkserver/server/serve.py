@@ -17,7 +17,7 @@ def serve():
     reopen(0, "stdin")
     if sys.path[:1] == [""]:
         del sys.path[0]
-    before = descriptors()  # a wrapper of the interpreter may have left some open
+    before = descriptors()  # a wrapper of the interpreter may have left descriptors open
     send("hello")
     given = receive()[0]
     n = int(given[1])

@@ -1,8 +1,8 @@
 # --- Side effects of imports
 
 # The side effects of importing these packages, and Python's own modules, do no harm in a fork: exit
-# handlers that free what each process has for itself, caches of the user, and process ids that are
-# compared before they are relied on.
+# handlers that free things which each process has for itself, caches of the user, and process ids
+# that are compared before they are relied on.
 HARMLESS = {
     "PIL", "certifi", "filelock", "fsspec", "h5py", "joblib", "llvmlite", "matplotlib", "multiprocess", "numba", "psutil", "pyarrow", "ray",
     "torch", "triton", "verl",
@@ -15,8 +15,9 @@ MODULE_DICT = type(sys).__dict__["__dict__"]  # without the loading of a lazy mo
 
 
 class Watched:
-    # A function in C with a hook: tell is called before it, and what tell returns after it. As an
-    # attribute of a class it is no method, like the function itself.
+    # A function in C with a hook: tell is called before the function, and the result of tell is
+    # called after it. As an attribute of a class, the object is no method, like the function
+    # itself.
     __slots__ = ("plain", "tell")
 
     def __init__(self, plain, tell):
@@ -34,8 +35,8 @@ class Watched:
 
 
 class SideEffects:
-    """Knows what imports have done that each rank would do for itself: files, exit handlers, and
-    what depends on the process id."""
+    """Knows the effects of imports that each rank would have for itself: files, exit handlers, and
+    effects that depend on the process id."""
 
     def __init__(self):
         self.dir, self.why, self.cpus, self.files, self.name = os.readlink(HERE), "", "", [], ""
@@ -65,7 +66,7 @@ class SideEffects:
                         names[name] = value.plain
 
     def found(self):
-        """Returns what forks of this process cannot share, or ""."""
+        """Returns a thing that forks of this process cannot share, or ""."""
         if not self.why and self.dir != os.readlink(HERE):
             self.why = "the working directory is %s and was %s" % (os.readlink(HERE), self.dir)
         for path, module in self.files:

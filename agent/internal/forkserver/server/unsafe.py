@@ -16,8 +16,9 @@ def descriptors():
 
 
 def shared(fd, st, before):
-    """Reports whether forked processes would share what each should have for itself: an offset,
-    locks or a connection. Ranks that are not forked share what was open before the imports, too."""
+    """Reports whether forked processes would share a thing that each should have for itself: an
+    offset, locks or a connection. Ranks that are not forked also share files that were open before
+    the imports."""
     was = before.get(fd)
     if was is not None and (was.st_dev, was.st_ino, was.st_rdev) == (st.st_dev, st.st_ino, st.st_rdev):
         return False
@@ -27,13 +28,13 @@ def shared(fd, st, before):
         with open("/proc/self/fdinfo/%d" % fd) as info:
             flags = next(line.split()[1] for line in info if line.startswith("flags:"))
     except OSError:
-        return False  # it is closed
+        return False  # the descriptor is closed
     return not int(flags, 8) & os.O_PATH
 
 
 def unsafe(before, but=(), memory=True):
-    """Returns why this process cannot be forked, or "". But are descriptors that came with an
-    order. The look at its memory takes a millisecond."""
+    """Returns why this process cannot be forked, or "". The descriptors in but came with an order.
+    The check of the memory takes a millisecond."""
     threads = os.listdir("/proc/self/task")
     if len(threads) > 1:
         return "%d threads run in it" % len(threads)

@@ -1,5 +1,5 @@
-# Libraries read variables with these names when they are loaded. Variables sees what Python code
-# reads.
+# Libraries read variables with these names when they are loaded. Variables sees the reads of Python
+# code.
 READ_BY_LIBRARIES = (
     b"LD_", b"GLIBC_", b"MALLOC_", b"PYTHON", b"OMP_", b"GOMP_", b"KMP_", b"MKL_", b"OPENBLAS_", b"GOTO_", b"BLIS_", b"LC_", b"LANG",
     b"NUMEXPR_", b"VECLIB_", b"ATEN_", b"DNNL_", b"ONEDNN_", b"TZ", b"FSSPEC_", b"NUMBA_", b"TQDM_",
@@ -7,9 +7,9 @@ READ_BY_LIBRARIES = (
 
 
 class Variables:
-    """Knows which variables Python code has read during imports, and where, and which it has
-    changed. A loop over all items that looks for particular names, as in tqdm and numba, does not
-    count."""
+    """Knows which variables Python code has read during imports, and where, and which variables it
+    has changed. A loop over all items that looks for particular names, as in tqdm and numba, does
+    not count."""
 
     def __init__(self):
         self.at_start = dict(os.environb)

@@ -1,4 +1,4 @@
-"""Says what this process is, for a comparison of one that was started with one that was forked."""
+"""Describes this process, for a comparison of a started process with a forked one."""
 
 import ctypes
 import faulthandler

@@ -1,4 +1,4 @@
-"""Runs what the tests ask for with torchft's own extension, which needs no torch."""
+"""Runs the requests of the tests with torchft's own extension, which needs no torch."""
 import glob, importlib.util, os, sys, threading
 from datetime import timedelta
 

@@ -1,7 +1,7 @@
 """Drives NVRx's own clients: python drive.py VERSION-DIRECTORY.
 
-Each line of the standard input is PLACE COMMAND [ARGUMENT...]. It prints one line for each. "0 at
-DIRECTORY" says where the sockets of the next clients are.
+Each line of the standard input is PLACE COMMAND [ARGUMENT...]. It prints one line for each command.
+"0 at DIRECTORY" names the directory of the sockets of the next clients.
 """
 import json
 import os

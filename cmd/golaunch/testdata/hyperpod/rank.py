@@ -39,7 +39,7 @@ def run():
     assert [ip["rank"] for ip in job["rank_ips"]] == [0], job
     last = [(w["rank"], w["failed"], w["data"]) for w in job["aggregate_worker_data"]]
     print(f"rank {rank}: run {count}, last run: {last}", flush=True)
-    dist.init_process_group("gloo")  # the store has no keys of the run before
+    dist.init_process_group("gloo")  # the store has no keys of the previous run
     total = torch.tensor([rank + 1])
     dist.all_reduce(total)
     dist.destroy_process_group()

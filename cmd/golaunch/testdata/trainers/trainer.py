@@ -1,7 +1,7 @@
 """Stand-ins for training programs, by the way in which they save: trainer.py WAY.
 
 Each prints "ready" when the test may stop it. "trainer.py check PATH" exits with 0 if a checkpoint
-has all that its writer wrote.
+has everything that its writer wrote.
 """
 import json, multiprocessing, os, signal, struct, sys, threading, time, zipfile
 
@@ -43,7 +43,7 @@ def ready():
 
 
 def train(save=None, every=0, final=save_zip):
-    """Makes steps. Saves each so many of them, and once more when it was told to stop."""
+    """Makes steps. Saves after each interval, and once more when it was told to stop."""
     step = 0
     while True:
         time.sleep(0.05)
@@ -64,7 +64,7 @@ def boundary():
 def warm_up():
     catch()
     ready()
-    for _ in range(10_000):  # a compiler that looks at no flag
+    for _ in range(10_000):  # a compiler that checks no flag
         time.sleep(0.05)
 
 
@@ -104,7 +104,7 @@ def no_mark():
 
 
 def early_latest():
-    """As DeepSpeed does: rank 0 writes latest without waiting for the others."""
+    """Saves as DeepSpeed does: rank 0 writes the file latest without waiting for the others."""
 
     def save(step):
         at = f"ck/global_step{step}"

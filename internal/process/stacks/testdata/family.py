@@ -1,4 +1,4 @@
-"""A process with a child that loads data, one that does something else, and one that is no Python."""
+"""A process with three children: one loads data, one does something else, and one is not Python."""
 import multiprocessing
 import subprocess
 import sys

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""moto's EC2 on a free port, which it prints. It adds what EC2 does and moto does not: a client token
-makes one instance, and an unknown instance type is refused. A file in the directory of its argument
-that is named after an action is a fault of it: a status, a code and a message, for as many calls as
-its first number says."""
+"""moto's EC2 on a free port, which it prints. It adds two behaviours of EC2 that moto lacks: a
+client token makes one instance, and an unknown instance type is refused. A file in the directory of
+its argument that is named after an action is a fault of that action. It has a number of calls, a
+status, a code and a message."""
 
 import io
 import os
