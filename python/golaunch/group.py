@@ -34,24 +34,24 @@ _UNITS = {"": 1, "B": 1, "K": 10 ** 3, "KB": 10 ** 3, "KIB": 1 << 10, "M": 10 **
 
 
 def _shortened(name):
-    """At most 56 characters, with both ends: the last ones tell names apart."""
+    """At most 56 characters, with both ends: the last characters distinguish names."""
     return name if len(name) <= 56 else name[:28] + name[-28:]
 
 
 class WorkerGroup(Calls):
-    """Workers on the bundles of a cluster. Each is a rank of a job, with its whole environment, and
-    makes one object of a class.
+    """Workers on the bundles of a cluster. Each worker is a rank of a job, with the whole
+    environment of a rank, and makes one object of a class.
 
     target is the class, or its name as "module:Class", which each node imports; args and init are
-    its arguments. workers_per_node is a number, or one for each node; the cluster's bundles when
-    None. env are variables of the workers, and memory_limit bounds what one may allocate, such as
-    "8GB". sharding is a NamedSharding, or None for one axis, data_parallel; tied groups are its
-    further axes.
+    its arguments. workers_per_node is a number, or a number for each node; the cluster's bundles
+    when None. env has variables of the workers, and memory_limit bounds the memory that a worker
+    may allocate, such as "8GB". sharding is a NamedSharding, or None for one axis, data_parallel;
+    tied groups are its further axes.
 
     When a worker dies, the whole group restarts (restart="group"), or that worker alone
     (restart="worker"), at most max_restarts times; restart_on_failure=False never restarts. preload
     names modules that each node imports once before it forks its workers. The constructor returns
-    when all workers are ready, or raises why one is not.
+    when all workers are ready, or raises an error that says why a worker is not ready.
     """
 
     def __init__(self, cluster, target, *args, workers_per_node=None, name=None, env=None, memory_limit=None, restart_on_failure=True,
@@ -74,7 +74,7 @@ class WorkerGroup(Calls):
             sys.modules.setdefault("__mp_main__", sys.modules["__main__"])  # the name by which its workers import it
         self.restart, self._restarts = restart, max_restarts if restart_on_failure else 0
         self._max_result = _bytes(max_result_bytes)
-        # Each with whether the class must have the method.
+        # For each method, whether the class must have it.
         self._offload, self._onload = (offload_method or "offload", bool(offload_method)), (onload_method or "onload", bool(onload_method))
         self._others_keep = _bytes(others_keep)
         self._loaded = self._offloaded = None  # the processes that obeyed last
@@ -91,7 +91,7 @@ class WorkerGroup(Calls):
             "restart": "job" if restart == "group" else "rank", "max_restarts": self._restarts, "backoff": restart_backoff, "grace": grace,
             "hang_timeout": hang_timeout, "preload": preload or "", "preload_strict": preload_strict, "shown": show_output,
         }
-        if not cluster._local:  # workers on other machines connect by their agents
+        if not cluster._local:  # workers on other machines connect through their agents
             self._starting.update(socket=cluster.socket_path, key=cluster._key)
 
         self._jobs = 0
@@ -109,7 +109,7 @@ class WorkerGroup(Calls):
         return [f"{k}={v}" for k, v in dict(env or {}, **own).items()]
 
     def _start(self):
-        """Begins a job for the workers: the first one, or the next one after its end."""
+        """Begins a job for the workers: the first job, or the next job after its end."""
         cluster = self.cluster
         with cluster._lock:
             self.workers = [Worker(self, rank) for rank in range(sum(self.per_node))]
@@ -139,8 +139,8 @@ class WorkerGroup(Calls):
             raise futures._raised(error)
 
     def shutdown(self, cleanup_method=None, timeout=30.0, force=False):
-        """Ends the workers, after cleanup_method of each if one is named, and waits for that. With
-        force it kills them. It returns whether they ended in time.
+        """Ends the workers and waits for their end. If cleanup_method is named, each worker calls
+        it first. With force, it kills the workers. It returns whether they ended in time.
         """
         cluster, fine = self.cluster, True
         if cluster._closed or self._dead is not None:
@@ -172,7 +172,7 @@ class WorkerGroup(Calls):
                     cluster._helper.ask("stop", _limit=_ANSWER, job=self.job, why="its controller ends it")
                 cluster._wait(lambda: self._dead, _KILLED, None)
             except (GolaunchError, ValueError, TimeoutError) as error:
-                if self._dead is None:  # otherwise it has just ended
+                if self._dead is None:  # otherwise the group has just ended
                     fine = False
                     _log.warning("%s may run on until golaunch misses its controller: %s", self.name, error)
         self._leave()
@@ -207,7 +207,7 @@ class WorkerGroup(Calls):
             return False
         w = self.workers[rank]
         if attempt < w.attempt or (rank, attempt) in self._failures or self._dead:
-            return False  # a late one, which is about to be stopped
+            return False  # a late worker, which is about to be stopped
         limit = self._max_result + (1 << 20)
         if self._closing:
             if w._link is not None:
@@ -240,8 +240,8 @@ class WorkerGroup(Calls):
             self._fatal = self._fatal or error
 
     def _look(self):
-        """golaunch reports only failures: a worker may have exited as if it were done. One that is
-        alive without a connection is checked again.
+        """golaunch reports only failures: a worker may have exited as if it were done. A worker
+        that is alive without a connection is checked again.
         """
         self._pause = 0.05
         if not self._looking:
@@ -328,12 +328,13 @@ class WorkerGroup(Calls):
 
     @contextlib.contextmanager
     def active(self, timeout=None):
-        """A turn on the GPUs, which other groups of the cluster may share: with group.active(): ...
+        """A turn on the GPUs, which other groups of the cluster may share; used as `with
+        group.active(): ...`.
 
         Groups that had a turn on the same GPUs offload, golaunch checks by NVML that their memory
         is free, and this group onloads; then the block begins. The group keeps the memory until
-        another group's turn. timeout, in seconds, bounds the wait for all that. Threads of one
-        group share its turn, and a block within one of the same group is part of it.
+        another group's turn. timeout, in seconds, bounds the wait for all these steps. Threads of
+        one group share its turn, and a block within a block of the same group is part of that turn.
         """
         came = self.cluster._turns.enter(self, timeout)
         try:
@@ -383,8 +384,8 @@ class WorkerGroup(Calls):
                 future._expiry = cluster._after(future._deadline - time.monotonic(), lambda: cluster._expire(future))
 
     def _room(self, workers, deadline):
-        """Waits until the called workers take one more call: a caller that is faster than they
-        answer waits.
+        """Waits until the called workers take one more call: a caller waits if it calls faster than
+        the workers answer.
         """
         called = [self.workers[rank] for rank in workers]
 
@@ -400,7 +401,7 @@ class WorkerGroup(Calls):
             self.cluster._wait(room, None if deadline is None else max(0, deadline - time.monotonic()), None)
 
     def _forget(self, rank, future):
-        """No caller wants the result any more; the lock is held."""
+        """No caller needs the result any more; the lock is held."""
         w, call = self.workers[rank], future._call
         w._held = [h for h in w._held if h[1] is not future]
         runs = call == min(w._pending, default=None)
@@ -433,7 +434,7 @@ class WorkerGroup(Calls):
 
     @property
     def worker_metadata(self):
-        """Where each worker runs."""
+        """The place of each worker."""
         return [{"rank": w.rank, "node": w.node, "local_rank": w.local_rank, "gpu": w.gpu, "pid": w.pid, **self.sharding.get_worker_coords(w.rank)}
                 for w in self.workers]
 
@@ -461,14 +462,14 @@ class WorkerGroup(Calls):
             return status
 
     def get_resource_usage(self, timeout=5.0):
-        """What each worker uses, as in `golaunch top`: cpus, memory_bytes, gpu_use and more, by
-        rank.
+        """The use of resources by each worker, as in `golaunch top`: cpus, memory_bytes, gpu_use
+        and more, by rank.
         """
         usage = self.cluster._helper.ask("usage", job=self.job, within=timeout)
         return {u["rank"]: u for u in usage["workers"]}
 
     def detect_stuck_workers(self, after=60.0, timeout=5.0):
-        """The workers that have been in one call for more than `after` seconds, with what they do
+        """The workers that have been in one call for more than `after` seconds, with their activity
         and, if possible, their position in the program.
         """
         stuck = [s for s in self.get_worker_status() if s["busy_seconds"] >= after]
@@ -479,8 +480,8 @@ class WorkerGroup(Calls):
         return [dict(s, does=usage.get(s["rank"], {}).get("does"), cpus=usage.get(s["rank"], {}).get("cpus"), stacks=stacks["text"]) for s in stuck]
 
     def restart_failed_workers(self, timeout=None):
-        """Waits until restarted workers are ready; starts an ended group again. It returns the
-        started ranks.
+        """Waits until restarted workers are ready; starts an ended group again. Returns the started
+        ranks.
         """
         self.cluster._turn()
         with self.cluster._lock:
@@ -526,7 +527,7 @@ def _bytes(size):
 
 
 def _command(python):
-    """A worker's command line. A package that is not installed is found where it is here."""
+    """A worker's command line. A package that is not installed is found at its path here."""
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     command = [python or sys.executable]
     if any(os.path.abspath(p) == home for p in sys.path if p.endswith(("site-packages", "dist-packages"))):

@@ -1,4 +1,4 @@
-"""A worker as the program that calls it sees it."""
+"""A worker, as the controller sees it."""
 
 import time
 import weakref
@@ -10,14 +10,15 @@ from .future import RemoteGenerator
 from .pickling import loads
 
 # How long pending calls wait for golaunch's verdict after a worker's connection has ended, in
-# seconds. It usually takes milliseconds for a failure, and up to two seconds for an exit with code
-# 0; more on a busy machine. The wait is worth it: what to do depends on the reason. A worker on
-# another machine may connect again: its calls wait for as long as golaunch says that it is alive.
+# seconds. The verdict usually takes milliseconds for a failure, and up to two seconds for an exit
+# with code 0; more on a busy machine. The wait is worthwhile, because the next action depends on
+# the reason. A worker on another machine may connect again: its calls wait for as long as golaunch
+# reports that the worker is alive.
 _VERDICT = 10.0
 # golaunch's words for a worker that exited as if it were done.
 DONE = "exited with code 0"
-# An exception of one of several workers may be an echo of the end of another worker. This is how
-# long it waits for that end, in seconds, and how long for one that has begun.
+# An exception of one of several workers may be an echo of the end of another worker. These are the
+# times, in seconds, that the exception waits for such an end, and for an end that has begun.
 _ECHO, _EXIT = 0.02, 10.0
 
 
@@ -31,21 +32,21 @@ class Worker:
         self.attempt = -1
         self.state = "starting"
         self._link = None
-        # What both ends need to resume on a new connection, which a worker on this machine never
-        # makes; and whether the worker has reported that it is ready.
+        # The state that both ends need to resume on a new connection, which a worker on this
+        # machine never makes; and whether the worker has reported that it is ready.
         self._replay, self._is_ready = None, False
         # Calls without a result, and unfinished generators, which only their readers keep alive.
         self._pending = {}
         self._streams = {}
         self._held = []
         self._since = {}
-        # By attempt, until golaunch says why the connection ended: what was pending then, the
-        # streams, and until when an exception of another worker may be an echo. The next attempt
-        # may come first.
+        # By attempt, until golaunch says why the connection ended: the calls that were pending
+        # then, the streams, and the time until which an exception of another worker may be an echo.
+        # The next attempt may come first.
         self._unclear = {}
-        # Why no call will be answered any more; None while the worker may restart.
+        # The reason why no call will be answered any more; None while the worker may restart.
         self._end = None
-        # The methods for turns that its object has.
+        # The methods for turns of the worker's object.
         self._methods = ()
 
     def call(self, method, *args, **kwargs):
@@ -102,8 +103,8 @@ class Worker:
             raise wire.ProtocolError(f"a worker says {kind}")
 
     def _raised(self, call, future, error, wait, until):
-        """A method has raised. If another worker has just ended, that is the cause, and this may be
-        an echo of it.
+        """A method has raised an exception. If another worker has just ended, that end is the
+        cause, and the exception may be an echo.
         """
         if self._pending.get(call) is not future:
             return  # the cause is known
@@ -116,8 +117,8 @@ class Worker:
         future._settle(self.rank, futures._ERROR, error)
 
     def _exits(self):
-        """Whether it is on this machine and its process ends: on a busy machine its connection to
-        other workers may end long before the one to here.
+        """Whether the worker is on this machine and its process ends: on a busy machine, its
+        connections to other workers may end long before its connection to this process.
         """
         if self._link is None or self._replay is not None:
             return False
@@ -125,7 +126,7 @@ class Worker:
             with open(f"/proc/{self.pid}/stat", "rb") as f:
                 state, _, _, _, _, _, flags = f.read().rpartition(b")")[2].split()[:7]
         except (OSError, ValueError):
-            return False  # it may have another /proc
+            return False  # the worker may have another /proc
         return state in (b"Z", b"X") or bool(int(flags) & 4)  # PF_EXITING
 
     def _streamed(self, frame):
@@ -166,12 +167,12 @@ class Worker:
             link.send(self._replay.ack())
 
     def _resumed(self, link, facts, limit):
-        """The same process connects again. A mistake of it is a ProtocolError."""
+        """The same process connects again. A mistake of the process is a ProtocolError."""
         if self._replay is None or not isinstance(facts.get("received"), int):
             raise wire.ProtocolError("its connection had ended")
         self._replay.acknowledge(facts["received"])
         if self._link is not None:
-            self._link.close()  # its other end is closed
+            self._link.close()  # the other end is closed
         self._unclear.pop(self.attempt, None)
         self._link, self.state = link, "ready" if self._is_ready else "making"
         link.known(self, False, limit)
@@ -182,7 +183,7 @@ class Worker:
             self._take_held()
 
     def _take_held(self):
-        """Sends it the calls that were made while it was not connected."""
+        """Sends the worker the calls that were made while it was not connected."""
         held, self._held = self._held, []
         for call, future, frame in held:
             self._pending[call] = future
@@ -201,7 +202,7 @@ class Worker:
         if told["exception"] is not None:
             try:
                 error.__cause__ = loads(told["exception"], ())
-            except Exception:  # its class is unknown here: the text says all
+            except Exception:  # the class is unknown here: the text is enough
                 pass
         return error
 
@@ -213,7 +214,7 @@ class Worker:
         return error
 
     def _broken(self, link, error):
-        """It has sent a malformed frame."""
+        """The worker has sent a malformed frame."""
         failure = WorkerFailureError(f"{self._where()} sent a malformed frame: {error}", rank=self.rank, node=self.node, gpu=self.gpu, cause="protocol")
         link.close()
         self._link, self.state = None, "lost"
@@ -234,10 +235,10 @@ class Worker:
         self.group._look()
 
     def _unknown(self, attempt):
-        """There is no verdict on an attempt after the limit."""
+        """The limit is over without a verdict on an attempt."""
         _, _, until = self._unclear.get(attempt, (None, None, 0.0))
         if self._replay is not None and attempt == self.attempt or until > time.monotonic():
-            return  # it may connect again; or it did, and that connection has ended
+            return  # the worker may connect again, or that connection has also ended
         self._explained(attempt, WorkerFailureError(
             f"{self._where()} is gone: the connection to it ended, and the coordinator has not said why within {_VERDICT} s", rank=self.rank, node=self.node,
             gpu=self.gpu, cause="unknown"))
@@ -258,7 +259,7 @@ class Worker:
                     items._end(error)
 
     def _done(self):
-        """It has exited as if it were done, and is not started again."""
+        """The worker has exited as if it were done, and is not started again."""
         self.state = "ended"
         self._end = WorkerFailureError(
             f"{self._where()} has {DONE} in a call: it is not started again", rank=self.rank, node=self.node, gpu=self.gpu, cause="exited", exit_code=0)
