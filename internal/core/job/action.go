@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/core/words"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -148,65 +147,3 @@ func (Wait) action()       {}
 func (Alarm) action()      {}
 func (Quarantine) action() {}
 func (Finish) action()     {}
-
-func (a Admit) String() string {
-	return fmt.Sprintf("admit %s at %s", words.Count(len(a.Peers), "peer"), a.Node)
-}
-func (a Prepare) String() string { return "prepare " + of(a.Unit, a.Attempt, a.Node) }
-
-func (a Reach) String() string {
-	text := fmt.Sprintf("reach %s from %s #%d", words.Endpoint(a.Addr, a.Port), a.Node, a.Seq)
-	if a.Late {
-		text += " late"
-	}
-	return text
-}
-
-func (a Start) String() string {
-	b := a.Group.Bundles
-	return fmt.Sprintf("start %s ranks %d-%d of %d, node rank %d of %d, master %s port %d", of(a.Unit, a.Attempt, a.Group.Node.Name),
-		b[0].Rank, b[len(b)-1].Rank, a.World.WorldSize, a.Group.NodeRank, a.World.Nodes, a.World.MasterAddr, a.World.MasterPort)
-}
-
-func (a Notice) String() string {
-	return fmt.Sprintf("notice %s within %v: %s", of(a.Unit, a.Attempt, a.Node), a.Within, a.Why)
-}
-
-func (a Stop) String() string {
-	if a.Kill {
-		return "kill " + of(a.Unit, a.Attempt, a.Node)
-	}
-	text := fmt.Sprintf("stop %s grace %v", of(a.Unit, a.Attempt, a.Node), a.Grace)
-	if a.Signal != 0 {
-		text += fmt.Sprintf(" signal %d", a.Signal)
-	}
-	if a.Alarm != 0 {
-		text += fmt.Sprintf(" from alarm #%d", a.Alarm)
-	}
-	if a.Evidence != NoEvidence {
-		text += " after a " + string(a.Evidence)
-	}
-	return text
-}
-
-func (a Wait) String() string {
-	text := fmt.Sprintf("wait unit %d attempt %d restarts %d", a.Unit, a.Attempt, a.Restarts)
-	if a.Long {
-		text += " long"
-	}
-	return text
-}
-
-func (a Alarm) String() string {
-	text := fmt.Sprintf("alarm %s #%d", a.Kind, a.Seq)
-	if a.For > 0 {
-		text += fmt.Sprintf(" for %v", a.For)
-	}
-	return text
-}
-
-func (a Quarantine) String() string { return fmt.Sprintf("quarantine %s: %s", a.Node, a.Why) }
-
-func (a Finish) String() string {
-	return fmt.Sprintf("finish with code %d: %s", a.Result.Code, a.Result.Reason)
-}

@@ -1,13 +1,11 @@
 package job
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/lighthouse"
-	"github.com/golaunch/golaunch/internal/core/words"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -284,81 +282,3 @@ func (Elapsed) event()   {}
 func (TimedOut) event()  {}
 func (Queued) event()    {}
 func (Cancel) event()    {}
-
-// The texts are for logs and traces.
-
-func (Submitted) String() string { return "submitted" }
-func (e Joined) String() string  { return "joined " + words.Named(e.Node) }
-func (e Lost) String() string    { return fmt.Sprintf("lost %s: %s", e.Node, e.Why) }
-func (e Ready) String() string   { return "ready " + of(e.Unit, e.Attempt, e.Node) }
-
-func (e Catching) String() string { return "catching " + of(e.Unit, e.Attempt, e.Node) }
-
-func (e Draining) String() string {
-	return fmt.Sprintf("draining %s within %v: %s", e.Node, e.Within, e.Why)
-}
-func (e Rejoined) String() string { return "rejoined " + e.Node }
-
-func (e Prepared) String() string {
-	if !e.Unable.OK() {
-		return fmt.Sprintf("unable %s: %v", of(e.Unit, e.Attempt, e.Node), e.Unable)
-	}
-	if e.Err != "" {
-		return fmt.Sprintf("prepared %s failed: %s", of(e.Unit, e.Attempt, e.Node), e.Err)
-	}
-	return fmt.Sprintf("prepared %s port %d", of(e.Unit, e.Attempt, e.Node), e.Port)
-}
-
-func (e Reached) String() string {
-	if !e.Unable.OK() {
-		return fmt.Sprintf("unable %s #%d: %v", e.Node, e.Seq, e.Unable)
-	}
-	if e.Err != "" {
-		return fmt.Sprintf("not reached from %s #%d: %s", e.Node, e.Seq, e.Err)
-	}
-	return fmt.Sprintf("reached from %s #%d", e.Node, e.Seq)
-}
-
-func (e Started) String() string { return "started " + of(e.Unit, e.Attempt, e.Node) }
-func (e Met) String() string {
-	return fmt.Sprintf("met %s: %s", of(e.Unit, e.Attempt, e.Node), cmp.Or(e.Why, "well"))
-}
-func (e Stopped) String() string { return "stopped " + of(e.Unit, e.Attempt, e.Node) }
-
-func (e Stalled) String() string {
-	if len(e.Ranks) == 0 {
-		return "moving " + of(e.Unit, e.Attempt, e.Node)
-	}
-	return fmt.Sprintf("stalled %s: %s", of(e.Unit, e.Attempt, e.Node), words.Count(len(e.Ranks)+e.More, "rank"))
-}
-
-func (e Stepped) String() string {
-	return fmt.Sprintf("stepped %s: step %d", of(e.Unit, e.Attempt, e.Node), e.Step)
-}
-
-func (e Saved) String() string {
-	return fmt.Sprintf("save %s %s: %s", of(e.Unit, e.Attempt, e.Node), e.State, e.Path)
-}
-
-func (e Exited) String() string {
-	return fmt.Sprintf("rank %d of %s %v", e.Rank, of(e.Unit, e.Attempt, e.Node), e.Exit)
-}
-
-func (e Cohort) String() string {
-	return fmt.Sprintf("quorum %d: %s", e.ID, cmp.Or(e.Why, lighthouse.Groups(e.Members)))
-}
-
-func (e Elapsed) String() string  { return fmt.Sprintf("elapsed unit %d attempt %d", e.Unit, e.Attempt) }
-func (e TimedOut) String() string { return fmt.Sprintf("timed out %s #%d", e.Kind, e.Seq) }
-func (e Queued) String() string   { return "queued: " + e.Why }
-
-func (e Cancel) String() string {
-	if e.Within > 0 {
-		return fmt.Sprintf("cancel with code %d within %v: %s", e.Code, e.Within, e.Why)
-	}
-	return fmt.Sprintf("cancel with code %d: %s", e.Code, e.Why)
-}
-
-func of(unit, attempt int, node string) string {
-	return fmt.Sprintf("unit %d attempt %d on %s", unit, attempt, node)
-}
