@@ -17,6 +17,9 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
+// maxEvents bounds the part of a record of events that is read, in bytes. No record is longer.
+const maxEvents = 64 << 20
+
 // record is the part of a coordinator's record of a job from which its failure is judged.
 type record struct {
 	// failed are the failures of the last attempt in which a rank failed. early has, by attempt,
