@@ -9,8 +9,8 @@ _FREED = 30.0  # seconds in which memory must be free once a group has offloaded
 
 
 class Turns:
-    """The turns on the GPUs of a cluster, as in launcher/group/turn_queue.go. The cluster's lock guards
-    the state.
+    """The turns on the GPUs of a cluster, as in launcher/group/turn_queue.go. The cluster's lock
+    guards the state.
 
     All threads of a group share its turn. A thread that comes during the turn enters at once, so
     that one thread of a turn may wait for another. Groups without a common GPU do not wait for each
