@@ -33,7 +33,7 @@ func TestGoTrainer(t *testing.T) {
 	}
 }
 
-// TestGoController has a cluster of one node.
+// TestGoController runs the program on a cluster of one node.
 func TestGoController(t *testing.T) {
 	cluster := clustertest.Start(t, 0)
 	cmd := example(t, "go-controller")
@@ -44,7 +44,7 @@ func TestGoController(t *testing.T) {
 	}
 }
 
-// TestHelloAlone has no launcher: it says so.
+// TestHelloAlone: without a launcher, the program reports that there is none.
 func TestHelloAlone(t *testing.T) {
 	out, err := example(t, "hello").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "not started by a launcher") {
@@ -52,7 +52,8 @@ func TestHelloAlone(t *testing.T) {
 	}
 }
 
-// example builds one and returns it as a command, with a temporary directory of its own for logs.
+// example builds an example and returns it as a command, with a temporary directory of its own for
+// logs.
 func example(t *testing.T, name string) *exec.Cmd {
 	t.Helper()
 	dir := t.TempDir()

@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// TestHeartbeatThatCannotBeWritten raises nothing: neither where no file can be made, nor where no
-// more can be written to one.
+// TestHeartbeatThatCannotBeWritten: beat raises no exception if the file cannot be made, or if a
+// write to the file fails.
 func TestHeartbeatThatCannotBeWritten(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 // Label is the label of a node that describes its network to other nodes: the node's [Facts.Own].
 const Label = "golaunch.network"
 
-// Agreement is what the networks of a job's nodes have in common, in a few words.
+// Agreement is a short description of the common properties of the networks of a job's nodes.
 type Agreement struct {
 	// Fabric is the fabric that all nodes have, or TCP.
 	Fabric Fabric
-	// RDMA says that a node has devices that NCCL must not use if the fabric is TCP.
+	// RDMA is true if a node has devices that NCCL must not use if the fabric is TCP.
 	RDMA bool
 	// Libfabric and Plugin are the oldest known versions, or empty.
 	Libfabric, Plugin string
@@ -71,7 +71,7 @@ func ParseAgreement(text string) (Agreement, bool) {
 	return a, true
 }
 
-// Agree finds what the nodes have in common, according to their labels, as text for
+// Agree finds the common properties of the nodes, according to their labels, as text for
 // [ParseAgreement]. agreed is empty if no node has a label. If a single node lacks the fabric of
 // the others, the fabric is TCP for all, because NCCL cannot mix fabrics. Then why names the nodes
 // that differ.

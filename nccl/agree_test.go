@@ -69,7 +69,7 @@ func plan(preset string, nodes []nccl.Facts) (vars [][]rankenv.Var, why string, 
 	return vars, why, nil
 }
 
-// only has the variables that must be the same.
+// only returns the variables that must be the same.
 func only(vars []rankenv.Var) string {
 	var text []string
 	for _, v := range vars {

@@ -38,9 +38,9 @@ func Interfaces() ([]Interface, error) {
 	return out, nil
 }
 
-// Detect finds out about the network of the node with the address addr, and says how it knows. root
-// is the node's file system. open is as in [NICs]. The first fabric with a usable device counts, in
-// the order EFA, InfiniBand, RoCE. Without such a device the fabric is TCP.
+// Detect returns the facts about the network of the node with the address addr, and the evidence
+// for them. root is the node's file system. open is as in [NICs]. The first fabric with a usable
+// device counts, in the order EFA, InfiniBand, RoCE. Without such a device the fabric is TCP.
 func Detect(root fs.FS, addr netip.Addr, interfaces []Interface, open func(name string) error) (Facts, string) {
 	f := Facts{Fabric: TCP, Interface: carrier(addr, interfaces)}
 	sys, err := fs.Sub(root, "sys")

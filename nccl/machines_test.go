@@ -27,7 +27,7 @@ func (m machine) link(from, to string) {
 	m.MapFS[from] = &fstest.MapFile{Data: []byte(up + strings.TrimPrefix(to, "sys/")), Mode: fs.ModeSymlink}
 }
 
-// pci adds a device at the end of a way through bridges, such as
+// pci adds a device at the end of a path through bridges, such as
 // "pci0000:00/0000:00:01.0/0000:01:00.0".
 func (m machine) pci(way, vendor string, numa int) string {
 	dir := "sys/devices/" + way
@@ -71,7 +71,7 @@ func (m machine) ethernet(name, way, state, mbps string, numa int) {
 	m.file(dir+"/speed", mbps+"\n")
 }
 
-// amazon has what AWS installs on its instances.
+// amazon adds the software that AWS installs on its instances.
 func (m machine) amazon(instance, kernel, libfabric, plugin string) {
 	m.file("sys/devices/virtual/dmi/id/product_name", instance+"\n")
 	m.file("proc/sys/kernel/osrelease", kernel+"\n")
@@ -81,8 +81,8 @@ func (m machine) amazon(instance, kernel, libfabric, plugin string) {
 		libfabric, plugin))
 }
 
-// p4d is as lspci shows it (aws/aws-ofi-nccl#64) and topology/p4d-24xl-topo.xml there: its switches
-// are hidden.
+// p4d is the machine that lspci shows in aws/aws-ofi-nccl#64, and topology/p4d-24xl-topo.xml in
+// that repository: its switches are hidden.
 func p4d() machine {
 	m := newMachine()
 	for i, bus := range []string{"10", "20", "90", "a0"} {

@@ -1,10 +1,10 @@
 // Package nccl chooses the environment variables with which NCCL, libfabric and gloo use a node's
 // network well.
 //
-// [Detect] reads the node's devices from sysfs. [Agree] finds what all nodes of a job have in
-// common. [Vars] turns both, or a preset that the user chose, into variables with reasons.
-// Variables that must be the same on every node depend only on the agreement. A variable with an
-// unknown value is omitted, never guessed.
+// [Detect] reads the node's devices from sysfs. [Agree] finds the common properties of all nodes of
+// a job. [Vars] turns both, or a preset that the user chose, into variables with reasons. Variables
+// that must be the same on every node depend only on the agreement. A variable with an unknown
+// value is omitted, never guessed.
 package nccl
 
 // Fabric is the kind of network that NCCL uses between nodes.
@@ -25,7 +25,7 @@ const (
 // fabrics are in order of preference.
 var fabrics = []Fabric{EFA, InfiniBand, RoCE, TCP}
 
-// Facts is what is known about a node's network.
+// Facts are the known facts about a node's network.
 type Facts struct {
 	// Fabric is TCP when empty.
 	Fabric Fabric

@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// anyone may open every device file.
+// anyone opens every device file.
 func anyone(string) error { return nil }
 
 func detect(m machine, addr string) (nccl.Facts, string) {
@@ -97,7 +97,7 @@ func TestInterface(t *testing.T) {
 	for addr, want := range map[string]string{
 		"10.0.0.5": "eth1", "::ffff:10.0.0.5": "eth1", "fd00::5": "eth1", "fe80::5%eth1": "eth1", "172.17.0.1": "docker0",
 		"127.0.0.1": "lo", "127.0.0.2": "lo", "::1": "lo",
-		// The same network is not the same address, and no guess is made.
+		// The same network does not mean the same address, and no guess is made.
 		"10.0.0.6": "", "fd00::6": "",
 	} {
 		f, reason := detect(newMachine(), addr)
@@ -120,8 +120,7 @@ func TestThisMachine(t *testing.T) {
 	}
 }
 
-// TestRealLinks has a tree on a real file system, where links are the kernel's business and not
-// MapFS's.
+// TestRealLinks has a tree on a real file system, where the kernel and not MapFS follows links.
 func TestRealLinks(t *testing.T) {
 	root := t.TempDir()
 	for name, f := range p5().MapFS {
@@ -177,7 +176,7 @@ func TestVars(t *testing.T) {
 	}
 }
 
-// pairs fails the test for a variable that does not say that a preset set it, and why.
+// pairs fails the test if a variable does not name a preset as its source, or has no reason.
 func pairs(t *testing.T, vars []rankenv.Var) (out []string) {
 	t.Helper()
 	for _, v := range vars {

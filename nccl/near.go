@@ -9,9 +9,9 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// Place is where a PCI device is: its directory in /sys and its NUMA node. The directory is such as
-// "devices/pci0000:00/0000:00:01.0/0000:01:00.0", empty for a device on no PCI bus. The NUMA node
-// is negative if unknown.
+// Place is the place of a PCI device: its directory in /sys and its NUMA node. The directory is,
+// for example, "devices/pci0000:00/0000:00:01.0/0000:01:00.0", or empty for a device on no PCI bus.
+// The NUMA node is negative if unknown.
 type Place struct {
 	Path string
 	NUMA int
@@ -32,8 +32,8 @@ func GPUPlace(sys fs.FS, address string) Place {
 
 var pciAddress = lazyregexp.New(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
-// placeOf follows a link to a device, or to what a driver made of a device. The last PCI address in
-// the path is the device's own.
+// placeOf follows a link to a device, or to an object that a driver has made for a device. The last
+// PCI address in the path is the device's own.
 func placeOf(sys fs.FS, link string) Place {
 	target, err := fs.ReadLink(sys, link)
 	if err != nil {
@@ -51,8 +51,8 @@ func placeOf(sys fs.FS, link string) Place {
 	return p
 }
 
-// Distance says what lies between two PCI devices, in the names of nvidia-smi topo -m. Smaller is
-// nearer.
+// Distance names the connection between two PCI devices, with the names of nvidia-smi topo -m. A
+// smaller value is nearer.
 type Distance int
 
 // The distances.

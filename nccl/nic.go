@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// amazon is the PCI vendor whose only RDMA devices are EFA's (drivers/infiniband/hw/efa in the
-// kernel).
+// amazon is the PCI vendor that has no RDMA devices except EFA devices (drivers/infiniband/hw/efa
+// in the kernel).
 const amazon = "0x1d0f"
 
 // NIC is a network device on the PCI bus: an RDMA device, or an Ethernet interface without RDMA.
@@ -25,7 +25,7 @@ type NIC struct {
 	// Device is the device file below /dev/infiniband through which a process uses the NIC, such as
 	// uverbs0; empty for an interface.
 	Device string
-	// Why says why no process can use the NIC; empty if one can.
+	// Why says why no process can use the NIC; empty if processes can use it.
 	Why string
 }
 
@@ -91,7 +91,7 @@ func deviceFiles(sys fs.FS) map[string]string {
 }
 
 // rdmaDevice reads the active port, or else the first port. The efa driver's ports are always
-// active with an unspecified link layer (efa_query_port), so the vendor tells EFA apart.
+// active with an unspecified link layer (efa_query_port), so the vendor identifies EFA.
 func rdmaDevice(sys fs.FS, name string) NIC {
 	dir := path.Join(infiniband, name)
 	n := NIC{Name: name, Place: placeOf(sys, dir), Why: errNoPort.Error()}

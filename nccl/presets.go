@@ -66,9 +66,9 @@ func (m *maker) add(name, value, why string) {
 	})
 }
 
-// efa sets what a version of plugin or libfabric needs only if the version is known. Linux 5.15
-// makes forks safe by itself. The plugin sets FI_EFA_FORK_SAFE since 1.1.5, but programs also use
-// libfabric without it.
+// efa sets variables that a version of the plugin or of libfabric needs, but only if the version is
+// known. Linux 5.15 makes forks safe by itself. The plugin sets FI_EFA_FORK_SAFE since 1.1.5, but
+// programs also use libfabric without it.
 func (m *maker) efa(a Agreement, v Versions) {
 	m.add("FI_EFA_USE_HUGE_PAGE", "0", "with huge pages a fork, as of a data loader, runs out of memory"+sheet)
 	if older(a.Plugin, "1.6") {

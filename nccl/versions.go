@@ -52,7 +52,7 @@ func ReadVersions(root fs.FS) Versions {
 		}
 	}
 	for _, file := range plugins {
-		// The loaded version counts, whichever version was installed.
+		// The loaded version counts, even if another version was installed.
 		if found := pluginVersion(root, file); found != "" {
 			v.Plugin = found
 			break
@@ -61,7 +61,8 @@ func ReadVersions(root fs.FS) Versions {
 	return v
 }
 
-// version matches what other software accepts as a version: numbers, then anything but a blank.
+// version matches texts that other software accepts as a version: numbers, then any characters
+// except blanks.
 const version = `(\d{1,9}(?:\.\d{1,9})+[0-9A-Za-z.~+-]{0,32})`
 
 var (
@@ -90,7 +91,7 @@ func first(pattern *lazyregexp.Regexp, text string) string {
 	return ""
 }
 
-// largest bounds how much of a library is read, in bytes. The plugin has about two million.
+// largest bounds the part of a library that is read, in bytes. The plugin has about two million.
 const largest = 32 << 20
 
 // pluginVersion finds the version in the text that the plugin prints at its start, such as "NET/OFI
@@ -118,7 +119,7 @@ func pluginVersion(root fs.FS, file string) string {
 }
 
 // older reports whether a version is known and precedes another one, number by number. It ignores
-// what follows the numbers.
+// the text after the numbers.
 func older(v, than string) bool {
 	if v == "" {
 		return false
@@ -135,7 +136,7 @@ func older(v, than string) bool {
 	return false
 }
 
-// oldest is the older of two versions; an unknown one does not count.
+// oldest returns the older of two versions; an unknown version does not count.
 func oldest(a, b string) string {
 	if a == "" || older(b, a) {
 		return b

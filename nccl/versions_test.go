@@ -37,8 +37,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// FuzzVersions has any text where versions are expected. The result is empty, or one word that
-// begins with a number.
+// FuzzVersions reads any text in place of versions. The result is empty, or one word that begins
+// with a number.
 func FuzzVersions(f *testing.F) {
 	f.Add("# EFA installer version: 1.37.0\nlibfabric1-aws_1.16.0~amzn3.0_amd64 libnccl-ofi_1.13.2-1_amd64\n")
 	f.Add("Version: 2.1.0amzn3.0\naws-ofi-nccl 1.7.3-aws")

@@ -22,8 +22,8 @@ const (
 	// worker that the controller refuses.
 	retryMin = 50 * time.Millisecond
 	retryMax = time.Second
-	// maxCopied is the size up to which an answer is copied, so that the next call need not wait
-	// until the controller has the answer.
+	// maxCopied is the size up to which an answer is copied. Then the next call need not wait until
+	// the controller has the answer.
 	maxCopied = 1 << 20
 )
 
@@ -83,7 +83,8 @@ type server struct {
 	handlers map[string]Handler
 	calls    *queue
 
-	// mu guards writing to conn, which is nil until the controller has said what it received.
+	// mu guards writing to conn, which is nil until the controller has reported the frames that it
+	// received.
 	mu     sync.Mutex
 	conn   net.Conn
 	replay *rpcframe.Replay[rpcframe.Frame]
@@ -211,7 +212,7 @@ func (w *server) sendTurnHandlers(f rpcframe.Frame) error {
 	return nil
 }
 
-// resume takes how many frames the controller received, and sends the others again.
+// resume takes the number of frames that the controller received, and sends the others again.
 func (w *server) resume(conn net.Conn, received uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -273,6 +274,6 @@ func (w *server) settle(ctx context.Context) bool {
 }
 
 func failure(message, stack string) []byte {
-	text, _ := json.Marshal(rpcframe.Failure{Message: message, Stack: stack}) // it cannot fail
+	text, _ := json.Marshal(rpcframe.Failure{Message: message, Stack: stack}) // Marshal cannot fail here
 	return text
 }

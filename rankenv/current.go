@@ -14,7 +14,7 @@ import (
 // ErrNotLaunched means that neither golaunch nor torchrun started this process.
 var ErrNotLaunched = errors.New("not started by a launcher: TORCHELASTIC_RUN_ID is not set; run it with golaunch -- COMMAND")
 
-// Info is what a rank knows about itself and its job. [Facts] explains the fields.
+// Info has the facts that a rank knows about itself and its job. [Facts] explains the fields.
 type Info struct {
 	JobID                     string
 	Rank, LocalRank           int
@@ -22,14 +22,14 @@ type Info struct {
 	NodeRank, Nodes           int
 	MasterAddr                string
 	MasterPort                int
-	// StoreHosted says that the launcher serves torch's store there. Otherwise rank 0 must serve
+	// StoreHosted is true if the launcher serves torch's store there. Otherwise rank 0 must serve
 	// it.
 	StoreHosted          bool
 	Attempt, MaxRestarts int
 	ErrorFile            string
 	// NoticeFile appears when the rank will be stopped; see docs/failures.md.
 	NoticeFile string
-	// HeartbeatFile is where [Info.Beat] writes steps.
+	// HeartbeatFile is the file to which [Info.Beat] writes steps.
 	HeartbeatFile string
 	// Ports are the ports on which programs of this node may listen for other nodes, FIRST:LAST;
 	// empty means any.

@@ -23,7 +23,7 @@ const (
 	SeeOwn Visibility = "own"
 )
 
-// Facts is what is known about one rank of one attempt.
+// Facts are the facts about one rank of one attempt.
 type Facts struct {
 	JobID string
 	// Rank counts in the job. LocalRank counts among the LocalWorldSize ranks of the node, and is
@@ -37,19 +37,19 @@ type Facts struct {
 	// is the URL of torchft's lighthouse for the group.
 	ReplicaGroups, ReplicaGroup int
 	Lighthouse                  string
-	// RankMonitor and FTLauncher are sockets for NVIDIA's resiliency extension: of the rank's
-	// monitor and of its node's launcher; empty for none.
+	// RankMonitor and FTLauncher are sockets for NVIDIA's resiliency extension: the socket of the
+	// rank's monitor, and of its node's launcher; empty for none.
 	RankMonitor, FTLauncher string
 	// HyperPod is the socket of HyperPod's elastic agent; empty for none.
 	HyperPod string
-	// MasterAddr is where rank 0 runs: a host name or an address, without brackets for IPv6.
+	// MasterAddr is the host of rank 0: a host name or an address, without brackets for IPv6.
 	MasterAddr string
 	MasterPort int
-	// StoreHosted says that golaunch serves torch's TCPStore at MasterAddr:MasterPort. Otherwise
+	// StoreHosted is true if golaunch serves torch's TCPStore at MasterAddr:MasterPort. Otherwise
 	// rank 0 serves it.
 	StoreHosted bool
-	// Proxied says that nodes other than rank 0's have a proxy of the TCPStore at
-	// ProxyAddr:ProxyPort. These two are empty on a node without a proxy.
+	// Proxied is true if nodes other than rank 0's have a proxy of the TCPStore, at
+	// ProxyAddr:ProxyPort. ProxyAddr and ProxyPort are empty on a node without a proxy.
 	Proxied   bool
 	ProxyAddr string
 	ProxyPort int
@@ -69,19 +69,20 @@ type Facts struct {
 	// Visibility is SeeJob when empty.
 	Visibility Visibility
 	// CPUs are the CPUs to which the rank is bound, as the kernel lists them ("0-23,96-119"), and
-	// Bound says why; both are empty if it is not bound. Cores is how many of them are the rank's
-	// own; 0 if it shares them.
+	// Bound says why; both are empty if it is not bound. Cores is the number of cores that only
+	// this rank uses; 0 if it shares them.
 	CPUs, Bound string
 	Cores       int
-	// ErrorFile is where torch's @record and [Info.ReportError] store the error that ended the
-	// rank; empty for none.
+	// ErrorFile is the file in which torch's @record and [Info.ReportError] store the error that
+	// ended the rank; empty for none.
 	ErrorFile string
-	// NoticeFile is the file that tells the rank that it will be stopped, and with which the rank
-	// says that it is ready; empty for none.
+	// NoticeFile is the file that tells the rank that it will be stopped, and by which the rank
+	// reports that it is ready; empty for none.
 	NoticeFile string
-	// HeartbeatFile is where the rank may report its progress; empty for none.
+	// HeartbeatFile is the file in which the rank may report its progress; empty for none.
 	HeartbeatFile string
-	// RASAddr is where NCCL's RAS service of the rank listens. NCCL chooses when it is empty.
+	// RASAddr is the address at which NCCL's RAS service of the rank listens. If it is empty, NCCL
+	// chooses the address.
 	RASAddr string
 	// Ports are the ports on which programs of this node may listen for other nodes, FIRST:LAST;
 	// empty means any.
@@ -91,9 +92,9 @@ type Facts struct {
 	Endpoint string
 }
 
-// Vars returns the variables that a rank needs: those of torchrun 2.14
+// Vars returns the variables that a rank needs: the variables of torchrun 2.14
 // (torch/distributed/elastic/agent/server/local_elastic_agent.py), NODE_RANK and NNODES, which many
-// scripts expect, and GOLAUNCH_* for the rest.
+// scripts expect, and GOLAUNCH_* for all other facts.
 func Vars(f Facts) []Var {
 	return slices.Concat(f.torch(), f.torchft(), f.recovery(), f.golaunch(), f.cuda(), f.defaults())
 }
@@ -231,8 +232,8 @@ func (f Facts) cuda() []Var {
 	}
 }
 
-// deviceList names GPUs for CUDA_VISIBLE_DEVICES by number, or by UUID if one is a MIG device,
-// which has no number.
+// deviceList names GPUs for CUDA_VISIBLE_DEVICES by number, or by UUID if one of them is a MIG
+// device, which has no number.
 func deviceList(gpus []placement.GPU) string {
 	mig := slices.ContainsFunc(gpus, func(g placement.GPU) bool { return strings.HasPrefix(g.UUID, "MIG-") })
 	names := make([]string, len(gpus))
@@ -245,8 +246,8 @@ func deviceList(gpus []placement.GPU) string {
 }
 
 // Expiration returns the variable that tells programs when their nodes will be taken, so that they
-// save before. why says who takes the nodes. Amazon sets this variable for capacity blocks, in Unix
-// seconds, and verl reads it.
+// save before. why names the party that takes the nodes. Amazon sets this variable for capacity
+// blocks, in Unix seconds, and verl reads it.
 func Expiration(at time.Time, why string) Var {
 	return Var{"SAGEMAKER_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP", strconv.FormatInt(at.Unix(), 10), Default, why + "; verl saves before that"}
 }

@@ -4,11 +4,11 @@ import "strings"
 
 // foreignVars are the variables by which other launchers identify a process. Under golaunch they
 // are wrong: an MPI-aware library would join a world that does not exist, and Lightning or
-// DeepSpeed take their rank from the first that they find. Slurm's variables about the whole job
-// (SLURM_JOB_ID, SLURM_JOB_NODELIST, ...) are still true and stay. PBS_JOBID, LSB_*, SM_* and the
-// like stay too, because Lightning's detect() needs SLURM_NTASKS, JSM_NAMESPACE_*, or an MPI world,
-// and a rank has none of these. A node's RANK, WORLD_SIZE or NODE_RANK (Kubeflow, Volcano) yields
-// to the rank's own.
+// DeepSpeed take their rank from the first such variable that they find. Slurm's variables about
+// the whole job (SLURM_JOB_ID, SLURM_JOB_NODELIST, ...) are still true and stay. PBS_JOBID, LSB_*,
+// SM_* and the like stay too, because Lightning's detect() needs SLURM_NTASKS, JSM_NAMESPACE_*, or
+// an MPI world, and a rank has none of these. A node's RANK, WORLD_SIZE or NODE_RANK (Kubeflow,
+// Volcano) yields to the rank's own.
 var foreignVars = []struct{ why, names string }{
 	{"names a process of MPI's process manager", "PMI_* PMI2_* PMIX_* HYDRA_* HYDI_* MPI_LOCALRANKID MPI_LOCALNRANKS MPIRUN_*"},
 	{"names a process of Open MPI's mpirun", "OMPI_* PRTE_*"},
@@ -45,7 +45,7 @@ func compile() (exact map[string]string, prefixes []prefix) {
 	return exact, prefixes
 }
 
-// foreign says why an inherited variable would mislead a rank, or "".
+// foreign returns why an inherited variable would mislead a rank, or "".
 func foreign(name string) string {
 	for _, p := range strangerPrefixes {
 		if strings.HasPrefix(name, p.text) {

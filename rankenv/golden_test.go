@@ -16,7 +16,7 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// different are the variables whose values cannot or need not be torchrun's.
+// different are the variables whose values cannot or need not be the same as torchrun's.
 var different = map[string]string{
 	"MASTER_PORT":                    "whichever port was free",
 	"TORCHELASTIC_ERROR_FILE":        "a path in the launcher's own log folder",

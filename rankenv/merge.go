@@ -30,8 +30,8 @@ type Base struct {
 type Env struct {
 	// Vars are set. They are sorted by name, without duplicates.
 	Vars []Var
-	// Dropped are the variables that lost to a variable in Vars, or were removed. Reason says
-	// which.
+	// Dropped are the variables that were overridden by a variable in Vars, or removed. Reason says
+	// which of the two.
 	Dropped []Var
 }
 

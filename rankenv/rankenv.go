@@ -20,12 +20,12 @@ type Var struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"`
 	Source Source `json:"source"`
-	// Reason is why the variable has this value or, in [Env.Dropped], why it is not set.
+	// Reason says why the variable has this value or, in [Env.Dropped], why it is not set.
 	Reason string `json:"reason"`
 }
 
-// Source is where a variable comes from. If two sources set the same name, the precedence is
-// [User], then [Torch] and [Golaunch], then [Inherited], then [Preset], then [Default].
+// Source is the origin of a variable. If two sources set the same name, the precedence is [User],
+// then [Torch] and [Golaunch], then [Inherited], then [Preset], then [Default].
 type Source string
 
 const (

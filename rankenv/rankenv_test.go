@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// eight are the facts of the rank that has the given position on the second of two nodes with 8
+// eight returns the facts of the rank with the given position on the second of two nodes with 8
 // GPUs.
 func eight(localRank int) rankenv.Facts {
 	gpus := make([]placement.GPU, 8)
@@ -93,7 +93,8 @@ func TestVars(t *testing.T) {
 	}
 }
 
-// check checks that an environment has each "NAME=value", and does not have NAME for each "-NAME".
+// check checks that an environment has each "NAME=value", and does not have the variable NAME of
+// any "-NAME".
 func check(t *testing.T, environ []string, want string) {
 	t.Helper()
 	env := asMap(t, environ)
@@ -212,7 +213,8 @@ func TestExplainNamesTheSource(t *testing.T) {
 	}
 }
 
-// TestExplainIsEnviron checks, for any layers, that what people read is what the process gets.
+// TestExplainIsEnviron checks, for any layers, that the explained environment is the environment of
+// the process.
 func TestExplainIsEnviron(t *testing.T) {
 	names := rapid.SampledFrom([]string{"A", "B", "RANK", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PMI_RANK", "PYTHONUNBUFFERED"})
 	rapid.Check(t, func(t *rapid.T) {
@@ -253,7 +255,7 @@ func pairs(vars []rankenv.Var) []string {
 	return out
 }
 
-// BenchmarkNode makes the environments of 128 ranks, the most that a node is expected to have, over
+// BenchmarkNode makes the environments of 128 ranks, the largest expected number on a node, with
 // 100 inherited variables.
 func BenchmarkNode(b *testing.B) {
 	inherited := make([]string, 100)

@@ -16,10 +16,10 @@ type Handler func(ctx context.Context, in []byte) (out []byte, err error)
 var ErrNoController = errors.New("not a worker of a group: neither GOLAUNCH_CONTROLLER nor GOLAUNCH_ENDPOINT is set; package launcher/group starts one")
 
 // Serve makes this rank a worker of its group. It answers calls by name, one after another in
-// order, and returns nil when its controller is done with it. A broken connection is replaced
-// without losing calls. If a handler panics, its call fails, and the rank continues. If groups take
-// turns on the same GPUs, the handlers "offload" and "onload" are called without input, if they
-// exist.
+// order, and returns nil when the controller no longer needs this worker. A broken connection is
+// replaced without losing calls. If a handler panics, its call fails, and the rank continues. If
+// groups take turns on the same GPUs, the handlers "offload" and "onload" are called without input,
+// if they exist.
 func (i Info) Serve(ctx context.Context, handlers map[string]Handler) error {
 	route, conn, err := reachController()
 	if err != nil {

@@ -1,6 +1,6 @@
-// Go-controller is a program that calls its own ranks: without golaunch around it, it holds nodes
-// of a cluster and has four workers of its own binary there, and asks them for parts of pi; as a
-// rank, it answers.
+// Go-controller is a program that calls its own ranks: when it runs outside golaunch, it holds
+// nodes of a cluster, runs four workers of its own binary there, and asks them for parts of pi; as
+// a rank, it answers.
 //
 //	GOLAUNCH_COORDINATOR=n0:29400 go run ./examples/go-controller
 package main
@@ -51,7 +51,7 @@ func sum(_ context.Context, in []byte) ([]byte, error) {
 	return json.Marshal(total)
 }
 
-// control has four workers sum up.
+// control lets four workers compute the sum.
 func control(ctx context.Context) error {
 	c, err := launcher.Connect(ctx, os.Getenv("GOLAUNCH_COORDINATOR"), "")
 	if err != nil {

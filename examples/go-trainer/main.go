@@ -1,5 +1,5 @@
-// Go-trainer is a program that launches itself: without golaunch around it, it runs a job of four
-// ranks of its own binary; as a rank, it trains. Both sides use golaunch as a library.
+// Go-trainer is a program that launches itself: when it runs outside golaunch, it runs a job of
+// four ranks of its own binary; as a rank, it trains. Both sides use golaunch as a library.
 package main
 
 import (

@@ -1,6 +1,6 @@
 // Hello is the smallest distributed program: its ranks meet at torch's store, at
 // MASTER_ADDR:MASTER_PORT, and add up their ranks. It needs neither a GPU nor Python, and fails
-// when the sum is not what it must be.
+// when the sum is wrong.
 package main
 
 import (

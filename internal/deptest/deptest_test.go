@@ -17,8 +17,8 @@ import (
 
 const module = "github.com/golaunch/golaunch/"
 
-// rules say which of golaunch's packages a room may import: only some, or all but some. A room is a
-// folder with all packages below it. A package obeys the rules of each room that it is in.
+// rules say which of golaunch's packages a room may import: only some, or all except some. A room
+// is a folder with all packages below it. A package obeys the rules of each room that it is in.
 var rules = []struct{ room, only, never string }{
 	{room: "placement", only: "placement"},
 	{room: "launcher/report", only: "launcher/report placement"},
@@ -34,7 +34,7 @@ var rules = []struct{ room, only, never string }{
 	{room: "rendezvous", never: "agent launcher"},
 }
 
-// leaves may be imported wherever never forbids their room.
+// leaves may be imported by every package for which never does not forbid their room.
 const leaves = "launcher/report rendezvous/tcpstore"
 
 const testkit = "internal/testkit"
@@ -48,7 +48,7 @@ func in(pkg, rooms string) bool {
 
 func TestImportRules(t *testing.T) {
 	for _, pkg := range packages(t) {
-		if in(pkg, testkit) { // it tests all rooms
+		if in(pkg, testkit) { // testkit tests all rooms
 			continue
 		}
 		for _, imported := range imports(t, pkg) {
@@ -74,7 +74,8 @@ func TestImportRules(t *testing.T) {
 	}
 }
 
-// outside are imports through which a pure package would reach the outside, and why it must not.
+// outside are imports through which a pure package would reach the outside, with the reasons
+// against them.
 var outside = map[string]string{
 	"os":           "it decides on what it is told",
 	"io/fs":        "it reads no file",

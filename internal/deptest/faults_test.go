@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestFaultsNameTests checks that each test in docs/faults.md exists, that each row names one or
-// says why not, and that no row is missing.
+// TestFaultsNameTests checks that each test in docs/faults.md exists, that each row names a test or
+// says why there is none, and that no row is missing.
 func TestFaultsNameTests(t *testing.T) {
 	text, err := os.ReadFile(path.Join(root, "docs/faults.md"))
 	if err != nil {

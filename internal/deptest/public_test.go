@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// screen is how many lines of go doc a person takes in at once.
+// screen is the number of lines of go doc that a person can take in at once.
 const screen = 56
 
 // public are the packages for outsiders. A debt may shrink, but not grow.
@@ -21,15 +21,15 @@ var public = map[string]debt{
 	"rendezvous": {internal: 11, why: "launcher wires it to its candidate, its log and the job"},
 }
 
-// debt is how many lines go doc prints for a package if that is more than a screen, and how often
-// its exported declarations mention internal packages.
+// debt is the number of lines that go doc prints for a package if they exceed a screen, and how
+// often the package's exported declarations mention internal packages.
 type debt struct {
 	lines, internal int
 	why             string
 }
 
-// TestPublicPackagesFitOnAScreen keeps public packages small: what an outsider would not use
-// belongs in internal/.
+// TestPublicPackagesFitOnAScreen keeps public packages small: declarations that an outsider would
+// not use belong in internal/.
 func TestPublicPackagesFitOnAScreen(t *testing.T) {
 	for pkg, d := range public {
 		cmd := exec.Command("go", "doc", "./"+pkg)
@@ -91,7 +91,7 @@ func internalImports(f *ast.File) map[string]bool {
 	return names
 }
 
-// shown is what a file shows of internal packages.
+// shown has the mentions of internal packages in the exported declarations of a file.
 type shown struct {
 	file     *ast.File
 	internal map[string]bool

@@ -24,7 +24,7 @@ type reduction struct {
 	Sum        bool
 }
 
-// reduce is what a rank, a separate process, does.
+// reduce is the work of a rank, which is a separate process.
 func (r reduction) reduce() (err error) {
 	l, err := Open("")
 	if err != nil {
@@ -65,7 +65,7 @@ func reduceInChild(text string) {
 	}
 }
 
-// reduceAll runs that many ranks with the stand-ins.
+// reduceAll runs a number of ranks with the stand-ins.
 func reduceAll(t *testing.T, dir string, size int, env ...string) []reduction {
 	t.Helper()
 	l, err := Open(dir + "/libnccl.so.2")

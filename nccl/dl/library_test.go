@@ -17,8 +17,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// TestMain makes this binary the child that loads a library. The child says what it loaded, or why
-// not, and waits to be released.
+// TestMain makes this binary the child that loads a library. The child prints the library that it
+// has loaded, or the error, and waits to be released.
 func TestMain(m *testing.M) {
 	if path, child := os.LookupEnv("GOLAUNCH_TEST_OPEN"); child {
 		fmt.Println(describe(path))

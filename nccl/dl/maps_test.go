@@ -66,7 +66,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(job)
 	f.Add("1-2 r 0 0 0 /libnccl.so.2 (deleted)")
 	f.Fuzz(func(t *testing.T, text string) {
-		// Garbage may cause an error, but what was found before must still be right.
+		// Garbage may cause an error, but the results before it must still be right.
 		all, _ := parse(strings.NewReader(text))
 		for _, m := range all {
 			if !strings.HasPrefix(m.path, "/") || !strings.Contains(text, m.path) || strings.Contains(m.path, "\n") {

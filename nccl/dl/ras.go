@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// RASAddr is where NCCL's RAS service listens unless NCCL_RAS_ADDR is set
+// RASAddr is the address at which NCCL's RAS service listens, unless NCCL_RAS_ADDR is set
 // (src/ras/client_support.cc). All processes of a node share it, even of different jobs: the kernel
 // picks one to answer each connection.
 const RASAddr = "localhost:28028"
 
 const (
-	// patience is how long a process may take to answer a line. NVIDIA's client reconnects after
-	// one second.
+	// patience is the time that a process may take to answer a line. NVIDIA's client reconnects
+	// after one second.
 	patience = 5 * time.Second
 	// extra is the time that NCCL may take beyond the given wait (RAS_COLLECTIVE_EXTRA_TIMEOUT_SEC
 	// in src/ras/ras_internal.h).
@@ -64,8 +64,8 @@ func Dial(ctx context.Context, addr string) (*Client, error) {
 func (c *Client) Close() error { return c.conn.Close() }
 
 // Text returns NCCL's report for people. The service waits for other processes for the time of
-// wait, in whole seconds and at least one, and up to 5 s longer. With an error it returns what was
-// read so far, at most 64 MiB.
+// wait, in whole seconds and at least one, and up to 5 s longer. With an error, it returns the text
+// that was read so far, at most 64 MiB.
 func (c *Client) Text(ctx context.Context, wait time.Duration, verbose bool) (string, error) {
 	if verbose {
 		return c.report(ctx, "VERBOSE STATUS", wait)
@@ -74,8 +74,8 @@ func (c *Client) Text(ctx context.Context, wait time.Duration, verbose bool) (st
 }
 
 // Report returns NCCL's report for programs, and waits as [Client.Text] does. With an error, Raw is
-// what was read so far. Before NCCL 2.28.7 the error is errors.ErrUnsupported; Text then still
-// works on the same connection.
+// the text that was read so far. Before NCCL 2.28.7 the error is errors.ErrUnsupported; Text then
+// still works on the same connection.
 func (c *Client) Report(ctx context.Context, wait time.Duration) (Report, error) {
 	if err := c.set(ctx, "SET FORMAT json"); err != nil {
 		return Report{}, err

@@ -44,7 +44,7 @@ func listen(t *testing.T, script func(net.Conn, *bufio.Scanner)) string {
 	return l.Addr().String()
 }
 
-// service is what rasClientEventLoop in src/ras/client_support.cc does with the lines it gets.
+// service answers lines as rasClientEventLoop in src/ras/client_support.cc does.
 type service struct {
 	// json is false before NCCL 2.28.7.
 	json bool
@@ -166,7 +166,7 @@ func TestDialSilence(t *testing.T) {
 
 func TestSilenceEnds(t *testing.T) {
 	for name, c := range map[string]struct {
-		// answers is how many lines the service answers before it falls silent.
+		// answers is the number of lines that the service answers before it falls silent.
 		answers int
 		want    time.Duration
 	}{

@@ -8,8 +8,8 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// Report is what the RAS service knows about its job. The fields are those of rasDumpCommsToJSON in
-// src/ras/client_support.cc.
+// Report has the facts that the RAS service knows about its job. The fields are the same as in
+// rasDumpCommsToJSON in src/ras/client_support.cc.
 type Report struct {
 	// Raw is the report as NCCL wrote it.
 	Raw string `json:"-"`
@@ -42,8 +42,8 @@ type Process struct {
 	Host string `json:"host"`
 	// PID is the number in the process's own namespace, or -1.
 	PID int `json:"pid"`
-	// CUDADevice is the number of the GPU among those that the process sees, NVMLDevice among those
-	// of the node.
+	// CUDADevice is the number of the GPU among the GPUs that the process sees, and NVMLDevice its
+	// number among the GPUs of the node.
 	CUDADevice int `json:"cuda_dev"`
 	NVMLDevice int `json:"nvml_dev"`
 }
@@ -60,8 +60,8 @@ type Rank struct {
 		Destroyed bool `json:"destroy_flag"`
 		Aborted   bool `json:"abort_flag"`
 	} `json:"status"`
-	// Launched counts the operations that the rank has started, by name, such as AllReduce. Other
-	// ranks wait for a rank that is behind.
+	// Launched counts the operations that the rank has started, by name, such as AllReduce. If a
+	// rank is behind, the other ranks wait for it.
 	Launched map[string]uint64 `json:"collective_counts"`
 }
 
@@ -77,7 +77,7 @@ type MissingRank struct {
 	} `json:"status"`
 }
 
-// noComma matches what NCCL 2.28.9 writes about each missing rank. It never matches valid JSON.
+// noComma matches the text of NCCL 2.28.9 about each missing rank. It never matches valid JSON.
 var noComma = lazyregexp.New(`("nvml_dev": -?\d+)(\s+"status":)`)
 
 func parseReport(raw string) (Report, error) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// report is as 2.28.9 writes it, with the comma missing.
+// report is a report of 2.28.9, with the comma missing.
 const report = `{
   "nccl_version": "2.28.9",
   "cuda_runtime_version": 12090,

@@ -13,13 +13,13 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// Token is the secret of each cluster, and TokenFile has it.
+// Token is the secret of each cluster. TokenFile is the file of the token.
 const Token = "0123456789abcdef0123456789abcdef"
 
 // Cluster says where a coordinator is.
 type Cluster struct{ Coordinator, TokenFile string }
 
-// Found has an agent find its GPUs, instead of a number that is declared.
+// Found, instead of a number of declared GPUs, makes an agent find its GPUs.
 const Found = -1
 
 // Start runs a coordinator and an agent for each number of GPUs, named n0, n1, ..., until the
@@ -31,7 +31,7 @@ func Start(t testing.TB, gpus ...int) Cluster {
 	if err := os.WriteFile(token, []byte(Token), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The agents go first, so that they leave in order.
+	// The agents end first, so that they leave in order.
 	head, stopHead := context.WithCancel(context.Background())
 	nodes, stopNodes := context.WithCancel(context.Background())
 	var heads, agents sync.WaitGroup
@@ -86,7 +86,7 @@ func await[T any](t testing.TB, came <-chan T, failed <-chan error) T {
 	}
 }
 
-// Connect is a client, which ends with the test.
+// Connect returns a client, which ends with the test.
 func (c Cluster) Connect(t testing.TB) *launcher.Client {
 	t.Helper()
 	client, err := launcher.Connect(t.Context(), c.Coordinator, c.TokenFile)

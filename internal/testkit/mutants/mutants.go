@@ -20,7 +20,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// Worlds is how many of n worlds a test makes when it runs by itself: a tenth under the race
+// Worlds returns how many of n worlds a test makes when it runs by itself: a tenth under the race
 // detector, which is six times slower and finds nothing in a single goroutine. MustDie always runs
 // without it, and makes all worlds for [suite.All].
 func Worlds(n int) int {
@@ -38,7 +38,7 @@ var record = flag.Bool("record", false, "have TestMutants write the worlds that 
 //
 // An entry is a sentence, the place of the bug, and the lines that it replaces (-) by others (+);
 // an empty line ends it. The place is a function ("find"), a method ("State.find") or a type, in
-// the tested package or in another one ("Log.Append in internal/log"). The lines must be there
+// the tested package or in another one ("Log.Append in internal/log"). The lines must occur exactly
 // once; indentation does not count. Behind the place stands a world that finds the bug
 // ("State.find, world 7"): the test makes that world alone (-world-seed), and all worlds only if it
 // no longer finds the bug. Then
@@ -157,14 +157,14 @@ func mustFind(t *testing.T, worlds string, planted int, world string) string {
 	return allWorlds
 }
 
-// allWorlds stands in the place of a world's number.
+// allWorlds stands in place of a world's number.
 const allWorlds = "all worlds"
 
 // seed finds the number of the world that failed, as TestWorld or package rapid prints it.
 var seed = regexp.MustCompile(`(?:-world-seed|-rapid\.seed)=(\d+)`)
 
-// finds reports whether a world finds a bug. Before a world is recorded it must do so five times:
-// some worlds depend on the order of goroutines.
+// finds reports whether a world finds a bug. Before a world is recorded, it must find the bug five
+// times: some worlds depend on the order of goroutines.
 func finds(worlds string, planted int, world string) bool {
 	times := 1
 	if *record {

@@ -55,7 +55,7 @@ func parseMutant(entry string) (m mutant, err error) {
 	return m, nil
 }
 
-// pattern matches the mutant's old lines whatever their indentation.
+// pattern matches the mutant's old lines with any indentation.
 func (m mutant) pattern() *regexp.Regexp {
 	var lines []string
 	for line := range strings.Lines(m.old) {
@@ -64,7 +64,7 @@ func (m mutant) pattern() *regexp.Regexp {
 	return regexp.MustCompile(strings.Join(lines, `\n\s*`))
 }
 
-// apply is the text of the declaration with the bug in it.
+// apply returns the text of the declaration with the bug in it.
 func (m mutant) apply(text string) (string, error) {
 	found := m.pattern().FindAllStringIndex(text, -1)
 	if len(found) != 1 {
@@ -209,7 +209,7 @@ func receiver(d *ast.FuncDecl) string {
 	}
 }
 
-// overlay has the files as the compiler must see them, with one more in each package that reads
+// overlay has the files for the compiler, with a further file in each package that reads
 // [variable].
 func (g *field) overlay() map[string]string {
 	all := map[string]string{}

@@ -14,7 +14,7 @@ func TestMutantIsPinnedToItsFunction(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ at, lines, err string }{
-		{"f, world 3", "-\tn++\n-\tg()\n+\tg()", ""}, // at another depth than in the source
+		{"f, world 3", "-\tn++\n-\tg()\n+\tg()", ""}, // with another indentation than in the source
 		{"T.f", "-n++\n+", ""},
 		{"f", "-n--\n+", "0 times"},
 		{"f", "-n\n+", "5 times"},

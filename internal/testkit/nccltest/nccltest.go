@@ -13,9 +13,9 @@ import (
 //go:embed testdata/*.c
 var sources embed.FS
 
-// Libraries compiles both into a folder, for LD_LIBRARY_PATH. The environment of whoever loads them
-// has faults: FAKE_NCCL is a list of NODE=FAULT with blanks between, in which * is every node. NODE
-// is GOLAUNCH_NODE, and FAULT is one of
+// Libraries compiles both into a folder, for LD_LIBRARY_PATH. The environment of the process that
+// loads them has faults: FAKE_NCCL is a list of NODE=FAULT with blanks between, in which * is every
+// node. NODE is GOLAUNCH_NODE, and FAULT is one of
 //
 //	load    loading the library does not return
 //	stuck   an all-reduce with other nodes is never done
@@ -27,7 +27,7 @@ var sources embed.FS
 //	old     the version is 2.20.3, not 2.21.5
 //	gpu     the driver finds no GPU
 //
-// Defines are for the compiler: -DBEFORE_2_23 leaves out what older versions do not have.
+// Defines are for the compiler: -DBEFORE_2_23 omits the functions that older versions do not have.
 func Libraries(t testing.TB, defines ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()

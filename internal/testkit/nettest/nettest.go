@@ -32,7 +32,8 @@ func (n Node) Command(argv ...string) *exec.Cmd {
 	return exec.Command("nsenter", append([]string{"--net=" + n.path, "--"}, argv...)...)
 }
 
-// Do runs f in the network of the node, on a thread that ends with it: what f opens stays there.
+// Do runs f in the network of the node, on a thread that ends with f. Sockets that f opens stay in
+// that network.
 func (n Node) Do(t testing.TB, f func()) {
 	t.Helper()
 	done := make(chan error)
@@ -52,13 +53,14 @@ func (n Node) Do(t testing.TB, f func()) {
 	}
 }
 
-// Cut takes the node's cable away; silence follows, not a reset. Join puts it back.
+// Cut disconnects the node: connections fall silent, and are not reset. Join connects the node
+// again.
 func (n Node) Cut(t testing.TB)  { ip(t, "link", "set", n.veth, "down") }
 func (n Node) Join(t testing.TB) { ip(t, "link", "set", n.veth, "up") }
 
-// Firewall has the node take new TCP connections from others at these ports alone, as nftables has
-// them ("29400, 30000-30100"), and treat all others with a verdict: "drop", or "reject with tcp
-// reset" and what else nftables knows.
+// Firewall makes the node accept new TCP connections from other nodes only at the given ports, in
+// the syntax of nftables ("29400, 30000-30100"). All others get a verdict of nftables, such as
+// "drop" or "reject with tcp reset".
 func (n Node) Firewall(t testing.TB, ports, verdict string) {
 	t.Helper()
 	n.Rules(t, fmt.Sprintf(`table inet filter {
@@ -83,7 +85,7 @@ func (n Node) Rules(t testing.TB, rules string) {
 	}
 }
 
-// made keeps the names of one process apart.
+// made makes the names of one process different.
 var made atomic.Int32
 
 // Nodes makes one node for each address (such as "10.77.0.2" or "fd77::2"), on a bridge of their
@@ -105,11 +107,11 @@ func Nodes(t testing.TB, addrs ...string) []Node {
 		ip(t, "netns", "add", name)
 		t.Cleanup(func() { ip(t, "netns", "del", name) })
 		ip(t, "link", "add", n.veth, "type", "veth", "peer", "name", "eth0", "netns", name)
-		t.Cleanup(func() { ip(t, "link", "del", n.veth) }) // a namespace lets go of its own only some time after it is deleted
+		t.Cleanup(func() { ip(t, "link", "del", n.veth) }) // a deleted namespace releases its interface only after some time
 		ip(t, "link", "set", n.veth, "master", bridge, "up")
 		prefix := []string{addr + "/24"}
 		if n.Addr.Is6() {
-			prefix = []string{addr + "/64", "nodad"} // no other interface has it
+			prefix = []string{addr + "/64", "nodad"} // no other interface has the address
 		}
 		ip(t, append([]string{"-n", name, "addr", "add", "dev", "eth0"}, prefix...)...)
 		ip(t, "-n", name, "link", "set", "eth0", "up")

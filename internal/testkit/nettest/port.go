@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Port returns a port that is free at all addresses of this machine. It is below those that the
+// Port returns a port that is free at all addresses of this machine. It is below the ports that the
 // system chooses itself (net.ipv4.ip_local_port_range, from 32768 on by default), so it stays free.
 func Port(t testing.TB) int {
 	t.Helper()

@@ -1,5 +1,5 @@
-// Package pipetest is what tests of programs' output have in common: a pipe, what comes out of it,
-// and how long that may take.
+// Package pipetest has functions that tests of programs' output share: for pipes, the output from
+// them, and time limits.
 package pipetest
 
 import (
@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Soon bounds what takes milliseconds when nothing is wrong.
+// Soon bounds operations that take milliseconds when nothing is wrong.
 func Soon(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)

@@ -36,7 +36,7 @@ func (c *Cluster) write(name, text string) {
 	}
 }
 
-// slurmConf is for a small cluster in a hurry: root runs everything, nothing is accounted, jobs
+// slurmConf is for a small and fast cluster: root runs everything, there is no accounting, and jobs
 // start and end at once.
 func (c *Cluster) slurmConf(o Options) string {
 	conf := map[string]string{
@@ -91,7 +91,7 @@ func (c *Cluster) gresConf(o Options) string {
 	return text.String()
 }
 
-// tail is how much of each log a failed test shows, in bytes.
+// tail is the number of bytes of each log that a failed test shows.
 const tail = 8 << 10
 
 // remove shows the logs of a failed test and removes the cluster's files.

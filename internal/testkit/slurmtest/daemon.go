@@ -42,16 +42,16 @@ func (c *Cluster) boot() {
 	c.daemon(c.Head, `exec "$@"`, "slurmctld", "-D")
 	c.await(ctx, "slurmctld to answer", func() error { return c.says(ctx, "Slurmctld(primary) at head is UP", "scontrol", "ping") })
 	for _, n := range c.Nodes {
-		// The shell is the first process of the namespace: it reaps what slurmd and the jobs leave
-		// to it.
+		// The shell is the first process of the namespace: it reaps the processes that slurmd and
+		// the jobs leave.
 		c.daemon(n, `mount -t proc proc /proc && { "$@"; exit $?; }`, "slurmd", "-D")
 	}
 	idle := fmt.Sprintf("%d idle none", len(c.Nodes))
 	c.await(ctx, "the nodes to be idle", func() error { return c.says(ctx, idle, "sinfo", "--noheader", "--format=%D %T %E") })
 }
 
-// daemon starts a daemon on a node, as the first process of a process namespace: when it ends, at
-// the latest when this process does, the kernel ends all that it started.
+// daemon starts a daemon on a node, as the first process of a process namespace: when the daemon
+// ends, at the latest with this process, the kernel ends all processes that the daemon has started.
 func (c *Cluster) daemon(n nettest.Node, script string, argv ...string) {
 	c.t.Helper()
 	log, err := os.Create(c.file(n.Name + "-" + argv[0] + ".log"))
@@ -85,7 +85,7 @@ func (c *Cluster) await(ctx context.Context, what string, try func() error) {
 		if now == nil {
 			return
 		}
-		if ctx.Err() == nil { // else it was cut off and tells nothing
+		if ctx.Err() == nil { // otherwise the answer was cut off and means nothing
 			err = now
 		}
 		select {
@@ -98,7 +98,7 @@ func (c *Cluster) await(ctx context.Context, what string, try func() error) {
 	}
 }
 
-// says is nil if the command prints the line.
+// says returns nil if the command prints the line.
 func (c *Cluster) says(ctx context.Context, line string, argv ...string) error {
 	out, err := c.on(ctx, c.Head, `exec "$@"`, argv...).CombinedOutput()
 	if got := strings.TrimSpace(string(out)); err != nil || got != line {
@@ -107,7 +107,8 @@ func (c *Cluster) says(ctx context.Context, line string, argv ...string) error {
 	return nil
 }
 
-// empty kills what still runs in a network namespace: commands of the test, and their children.
+// empty kills the processes that still run in a network namespace: commands of the test, and their
+// children.
 func (c *Cluster) empty(netns string) {
 	for range 10 { // a process may fork while it is killed
 		out, err := exec.Command("ip", "netns", "pids", netns).Output()

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// TestLeavesNothing runs a test, in a process of its own, that ends in the middle of something.
+// TestLeavesNothing runs a test, in a process of its own, that ends in the middle of its work.
 func TestLeavesNothing(t *testing.T) {
 	const play = "SLURMTEST_PLAY"
 	plays := map[string]struct {
@@ -68,8 +68,8 @@ func busy(t *testing.T) {
 	}
 }
 
-// leftovers are the files, processes, network namespaces, interfaces and cgroups of the clusters
-// that the process pid made.
+// leftovers returns the files, processes, network namespaces, interfaces and cgroups of the
+// clusters that the process pid made.
 func leftovers(t *testing.T, pid int) []string {
 	t.Helper()
 	dir := fmt.Sprintf("/tmp/slurm%d-", pid)
@@ -95,10 +95,10 @@ func leftovers(t *testing.T, pid int) []string {
 	return found
 }
 
-// others are the cgroups of a Slurm of the machine's own.
+// others returns the cgroups of the machine's own Slurm.
 var others = cgroups()
 
-// cgroups are those with Slurm's name in theirs.
+// cgroups returns the cgroups with Slurm's name in their names.
 func cgroups() (found []string) {
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && strings.Contains(d.Name(), "slurm") {

@@ -14,8 +14,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// Munge runs a munged without a Slurm until the end of the test, for all users and nodes, and
-// returns a slurm.conf that says where it listens (SLURM_CONF). Where munge is not installed the
+// Munge runs a munged without a Slurm until the end of the test, for all users and nodes. It
+// returns a slurm.conf (SLURM_CONF) with the socket of munged. Where munge is not installed the
 // test is skipped, or fails if CI=true.
 func Munge(t testing.TB) (conf string) {
 	t.Helper()
@@ -40,7 +40,7 @@ func Munge(t testing.TB) (conf string) {
 		"--pid-file="+at("pid"), "--seed-file="+at("seed"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error), make(chan struct{})
-	t.Cleanup(func() { <-ended }) // it is killed with the test's context
+	t.Cleanup(func() { <-ended }) // munged is killed with the test's context
 	go func() {
 		defer close(ended)
 		runtime.LockOSThread() // the parent of Pdeathsig is a thread

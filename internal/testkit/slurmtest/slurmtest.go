@@ -1,9 +1,10 @@
 // Package slurmtest runs a real Slurm for the length of a test: a head node with munged and
-// slurmctld, and compute nodes with a slurmd each. A node is namespaces of this machine: a network
-// with an address of its own (package nettest), a host name, and for a compute node a process
-// namespace, whose end takes along whatever a job left behind. A Slurm of the machine stays
-// untouched, and several clusters run at once. It is for tests, on Linux, as root, with what
-// nettest needs, and with Debian's packages slurmctld, slurmd, slurm-client and munge.
+// slurmctld, and compute nodes with a slurmd each. A node consists of namespaces of this machine: a
+// network with an address of its own (package nettest), a host name, and for a compute node a
+// process namespace, whose end also ends all processes that a job has left behind. A Slurm of the
+// machine stays untouched, and several clusters can run at once. The package is for tests, on
+// Linux, as root, with the requirements of nettest, and with Debian's packages slurmctld, slurmd,
+// slurm-client and munge.
 package slurmtest
 
 import (
@@ -22,11 +23,12 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// Options says what the cluster is like.
+// Options describes the cluster.
 type Options struct {
 	// Nodes is the number of compute nodes, 1 if it is 0. They are called n1, n2 and so on.
 	Nodes int
-	// CPUs is what Slurm believes a node to have, whatever the machine has; 8 if it is 0.
+	// CPUs is the number of CPUs that Slurm believes a node to have, no matter how many the machine
+	// has; 0 means 8.
 	CPUs int
 	// GPUs is the number of gres/gpu of a node. They are names for /dev/null: Slurm hands out their
 	// indices (CUDA_VISIBLE_DEVICES).
@@ -39,7 +41,7 @@ type Options struct {
 
 // Cluster is a running Slurm.
 type Cluster struct {
-	// Head is where slurmctld and the commands run.
+	// Head is the node on which slurmctld and the commands run.
 	Head nettest.Node
 	// Nodes are the compute nodes, named and ordered as in Slurm. Their addresses, 10.79.0.10, .9,
 	// .12, .11 and so on, have another order, and yet another as text.
@@ -52,9 +54,9 @@ type Cluster struct {
 	died chan string
 }
 
-// Start returns a cluster whose nodes are all idle, and ends it with all that it runs at the end of
-// the test. The logs of its daemons are shown if the test fails. Where Slurm is not installed the
-// test is skipped, or fails if CI=true.
+// Start returns a cluster whose nodes are all idle. At the end of the test, it ends the cluster
+// with all its processes. The logs of its daemons are shown if the test fails. Where Slurm is not
+// installed the test is skipped, or fails if CI=true.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	need(t)
@@ -86,7 +88,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// need ends the test where Slurm is not installed.
+// need skips the test where Slurm is not installed.
 func need(t testing.TB) {
 	t.Helper()
 	for _, program := range []string{"munged", "slurmctld", "slurmd", "srun"} {
@@ -98,15 +100,15 @@ func need(t testing.TB) {
 	}
 }
 
-// Command is a command that runs on the head node, such as srun, and knows the nodes by name. What
-// still runs when the test ends is killed, with all that it started. The namespaces are in its
-// SysProcAttr: add to that, and put no other in its place.
+// Command returns a command that runs on the head node, such as srun, and knows the nodes by name.
+// If the command still runs when the test ends, it is killed with all its children. The namespaces
+// are in its SysProcAttr: the caller may add to this value, but must not replace it.
 func (c *Cluster) Command(argv ...string) *exec.Cmd {
 	return c.on(context.Background(), c.Head, `exec "$@"`, argv...)
 }
 
-// on is a shell script that runs on a node with argv as its arguments: in the node's network, with
-// its host name, and with an /etc/hosts that has the cluster's nodes.
+// on returns a shell script that runs on a node with argv as its arguments: in the node's network,
+// with its host name, and with an /etc/hosts that has the cluster's nodes.
 func (c *Cluster) on(ctx context.Context, n nettest.Node, script string, argv ...string) *exec.Cmd {
 	script = `mount --bind "$0/hosts" /etc/hosts && hostname "$1" && shift && ` + script
 	argv = n.Command(append([]string{"sh", "-c", script, c.dir, n.Name}, argv...)...).Args

@@ -20,7 +20,7 @@ import (
 // limit bounds the waits of a test.
 const limit = time.Minute
 
-// output is what a command on the head node prints.
+// output returns the output of a command on the head node.
 func output(t testing.TB, c *Cluster, argv ...string) string {
 	t.Helper()
 	cmd := c.Command(argv...)
@@ -147,7 +147,8 @@ func TestTwoClusters(t *testing.T) {
 	}
 }
 
-// BenchmarkSrun is Slurm's own price of a step: an allocation, one task on one node, and the end.
+// BenchmarkSrun measures Slurm's own time for a step: an allocation, one task on one node, and the
+// end.
 func BenchmarkSrun(b *testing.B) {
 	c := Start(b, Options{})
 	for b.Loop() {

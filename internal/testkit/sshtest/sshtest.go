@@ -1,8 +1,8 @@
 // Package sshtest runs real SSH servers for the length of a test: a head node with an ssh client,
-// and nodes with an sshd each. A node is namespaces of this machine: a network with an address of
-// its own (package nettest), and for a server a host name and a process namespace, whose end takes
-// along whatever was started there. It is for tests, on Linux, as root, with what nettest needs,
-// and with Debian's packages openssh-server and openssh-client.
+// and nodes with an sshd each. A node consists of namespaces of this machine: a network with an
+// address of its own (package nettest), and for a server a host name and a process namespace, whose
+// end also ends all processes that were started there. The package is for tests, on Linux, as root,
+// with the requirements of nettest, and with Debian's packages openssh-server and openssh-client.
 package sshtest
 
 import (
@@ -28,11 +28,11 @@ import (
 
 // Hosts are running servers.
 type Hosts struct {
-	// Head is where commands run that use ssh. It has no server.
+	// Head is the node for commands that use ssh. It has no server.
 	Head nettest.Node
-	// Nodes have one each, with their own host keys. The head's ssh_config calls them n1, n2 and so
-	// on, and has three more names: closed refuses the connection, stranger is n1 with an unknown
-	// host key, and locked is n1 without the user's key.
+	// Nodes have a server each, with their own host keys. The head's ssh_config calls them n1, n2
+	// and so on, and has three more names: closed refuses the connection, stranger is n1 with an
+	// unknown host key, and locked is n1 without the user's key.
 	Nodes []nettest.Node
 
 	t testing.TB
@@ -47,7 +47,7 @@ type Hosts struct {
 // startLimit bounds the start of a server, which takes 20 ms on an idle machine.
 const startLimit = time.Minute
 
-// Start returns n hosts, and ends them with all that runs there at the end of the test. The
+// Start returns n hosts. At the end of the test, it ends them with all their processes. The
 // servers' logs are shown if the test fails. Where OpenSSH is not installed the test is skipped, or
 // fails if CI=true.
 func Start(t testing.TB, n int) *Hosts {
@@ -85,16 +85,16 @@ func need(t testing.TB) {
 	}
 }
 
-// Command is a command that runs on the head node. The ssh that it finds reads the head's
-// ssh_config in place of the user's.
+// Command returns a command that runs on the head node. The ssh in its PATH reads the head's
+// ssh_config instead of the user's.
 func (h *Hosts) Command(argv ...string) *exec.Cmd {
 	cmd := h.Head.Command(argv...)
 	cmd.Env = append(os.Environ(), "PATH="+h.file("bin")+":"+os.Getenv("PATH"))
 	return cmd
 }
 
-// Processes are those on the nodes and on the head, except the servers. One may end while it is
-// looked at.
+// Processes returns the processes on the nodes and on the head, except the servers. A process may
+// end meanwhile.
 func (h *Hosts) Processes() []int {
 	h.t.Helper()
 	var pids []int
@@ -115,7 +115,7 @@ func (h *Hosts) Processes() []int {
 }
 
 // configure writes the head's ssh_config, and a script named ssh that reads it: ssh looks for the
-// user's own where the user database says, whatever HOME is.
+// user's own ssh_config in the directory of the user database, no matter what HOME is.
 func (h *Hosts) configure() {
 	h.t.Helper()
 	var config, known strings.Builder
@@ -148,8 +148,8 @@ func (h *Hosts) configure() {
 	h.write("bin/ssh", fmt.Sprintf("#!/bin/sh\nexec %s -F %s \"$@\"\n", ssh, h.file("config")), 0o755)
 }
 
-// sshd is in the foreground and takes the user's key alone. Its files are in a directory that
-// anyone may write to, /tmp, as StrictModes would not have it.
+// sshd is in the foreground and accepts no key except the user's. Its files are in /tmp, a
+// directory that anyone may write to, which StrictModes would not allow.
 const sshd = `HostKey %[1]s
 ListenAddress %[2]v
 AuthorizedKeysFile %[3]s
@@ -162,14 +162,14 @@ PidFile none
 SetEnv TMPDIR=%[4]s
 `
 
-// serve starts a server as the first process of a process namespace: when it ends, at the latest
-// when this process does, the kernel ends all that it started.
+// serve starts a server as the first process of a process namespace: when the server ends, at the
+// latest with this process, the kernel ends all processes that the server has started.
 func (h *Hosts) serve(n nettest.Node) {
 	h.t.Helper()
 	h.write(n.Name+".sshd", fmt.Sprintf(sshd, h.file(n.Name), n.Addr, h.file("user.pub"), h.dir), 0o600)
-	// The shell reaps what sessions leave to it. Debian's sshd wants a directory in /run, which
-	// only its service would make. What this machine's user has for his own shells (.bashrc) is not
-	// there: it may be slow, and leave files when it is killed.
+	// The shell reaps the processes that sessions leave. Debian's sshd needs a directory in /run,
+	// which only its service would make. The user's own settings of shells (.bashrc) are hidden:
+	// they may be slow, and leave files when they are killed.
 	const script = `hostname "$0" && mount -t proc proc /proc && mount -t tmpfs run /run && mkdir -m 755 /run/sshd &&
 		mount -t tmpfs home ~root && { "$@"; exit $?; }`
 	argv := n.Command("sh", "-c", script, n.Name, "/usr/sbin/sshd", "-D", "-e", "-f", h.file(n.Name+".sshd")).Args
@@ -206,7 +206,7 @@ func (h *Hosts) serve(n nettest.Node) {
 	h.t.Fatalf("sshd of %s does not listen", n.Name)
 }
 
-// follow tells when a server listens, and keeps the last that it says for a test that fails.
+// follow reports when a server listens, and keeps the server's last output for a test that fails.
 func (h *Hosts) follow(name string, log io.Reader, listens chan<- bool) {
 	const kept = 30
 	var last []string

@@ -31,7 +31,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestSessionsEnd wants nothing to outlive the servers, also not what left its session.
+// TestSessionsEnd: nothing outlives the servers, not even a process that has left its session.
 func TestSessionsEnd(t *testing.T) {
 	t.Parallel()
 	mark := fmt.Sprintf("1000.%d", os.Getpid())

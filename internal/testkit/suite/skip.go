@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Missing ends a test that this machine cannot run, since something is missing: with CI=true the
-// test fails. tools/test lists every test that was skipped at the end of its log, with the reason.
+// Missing skips a test that this machine cannot run, since something is missing. With CI=true the
+// test fails. At the end of its log, tools/test lists every skipped test with the reason.
 func Missing(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CI") != "" {
@@ -15,7 +15,7 @@ func Missing(t testing.TB, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// LeftToAll ends a test that only make test-all runs ([All]).
+// LeftToAll skips a test that only make test-all runs ([All]).
 func LeftToAll(t testing.TB, why string) {
 	t.Helper()
 	if !All() {
@@ -23,8 +23,9 @@ func LeftToAll(t testing.TB, why string) {
 	}
 }
 
-// Optional returns the path of something large from PyPI, which a variable names. Where PyPI cannot
-// be reached, .ci/run says so and sets the variable to "none": then the test is skipped in CI too.
+// Optional returns the path of something large from PyPI, which a variable names. If PyPI cannot be
+// reached, .ci/run reports this and sets the variable to "none": then the test is skipped in CI
+// too.
 func Optional(t testing.TB, variable, what string) (path string) {
 	t.Helper()
 	path = os.Getenv(variable)

@@ -1,5 +1,5 @@
-// Package suite is what the tests of several packages have in common: where they run, which
-// golaunch they start, and how much they try. It is for tests, on Linux.
+// Package suite has functions that the tests of several packages share: they determine where tests
+// run, which golaunch they start, and how much they try. It is for tests, on Linux.
 package suite
 
 import (
@@ -21,9 +21,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// All says that everything is tried, as make test-all has it: golaunch is built with the race
+// All reports whether everything is tried, as by make test-all: golaunch is built with the race
 // detector, each planted bug meets every world until one finds it, and torchrun itself runs.
-// Otherwise the tests use what such a run has left in testdata.
+// Otherwise the tests use the records of such a run in testdata.
 func All() bool { return os.Getenv("GOLAUNCH_TEST_ALL") != "" }
 
 // Main runs the tests of a package [Apart].
@@ -55,18 +55,21 @@ func MainWith(m *testing.M, path *string) {
 }
 
 const (
-	// apart is in the environment of a test binary that is apart, and of all that it starts.
+	// apart is in the environment of a test binary that is apart, and of all processes that it
+	// starts.
 	apart = "GOLAUNCH_TEST_APART"
-	// home is the user's own home directory then.
+	// home is then the user's own home directory.
 	home = "GOLAUNCH_TEST_HOME"
 )
 
-// Apart has the tests find nothing that they did not start: it gives this process an environment, a
-// HOME and a TMPDIR of its own, and as root a network of its own too, with its ports and abstract
-// sockets, a /run/netns, and golaunch's records of supervisors. TestMain calls it first, and what it
-// returns last. In a process that such tests have started it does nothing.
+// Apart makes the tests find nothing that they have not started: it gives this process an
+// environment, a HOME and a TMPDIR of its own. As root, the process also gets a network of its own,
+// with its ports and abstract sockets, a /run/netns, and golaunch's records of supervisors.
+// TestMain calls Apart first, and the returned function last. In a process that such tests have
+// started, Apart does nothing.
 //
-// The program starts again for that, in the same process: only so do all of its threads get there.
+// For this, the program starts again in the same process. There is no other way to move all of its
+// threads.
 func Apart() (done func()) {
 	if os.Getenv(apart) != "" {
 		if os.Getenv(apart) != fmt.Sprint(os.Getpid()) {
@@ -74,7 +77,7 @@ func Apart() (done func()) {
 		}
 		attend()
 		dir := os.Getenv("TMPDIR")
-		return func() { _ = os.RemoveAll(dir) } // what is left is in a directory of temporary files
+		return func() { _ = os.RemoveAll(dir) } // leftover files are in a directory of temporary files
 	}
 	err := enter()
 	fmt.Fprintln(os.Stderr, "cannot run the tests apart from all else on this machine:", err)
@@ -82,8 +85,8 @@ func Apart() (done func()) {
 	panic("not reached")
 }
 
-// attend lets what the tests start be stopped by signals that this process was started to ignore,
-// as nohup and a shell's & have it.
+// attend makes processes that the tests start react to signals that this process was started to
+// ignore, as by nohup or the & of a shell.
 func attend() {
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
 		if signal.Ignored(s) {
@@ -92,7 +95,7 @@ func attend() {
 	}
 }
 
-// enter returns only when it fails.
+// enter returns only if it fails.
 func enter() error {
 	env, err := environment()
 	if err != nil {
@@ -107,7 +110,7 @@ func enter() error {
 			return err
 		}
 	}
-	self, err := os.Executable() // whose name ps and golaunch show
+	self, err := os.Executable() // ps and golaunch show its name
 	if err != nil {
 		return err
 	}
@@ -144,8 +147,9 @@ func unshare() error {
 	return errors.Join(os.NewSyscallError("ip link set lo up", unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)), unix.Close(fd))
 }
 
-// kept are variables that say how this machine works, by their beginnings. All others say where
-// this process runs, and who asked for what: a scheduler's, a launcher's, golaunch's own.
+// kept are variables that say how this machine works, by their beginnings. All other variables
+// describe where this process runs and the requests of its callers: variables of a scheduler, of a
+// launcher, or golaunch's own.
 var kept = []string{
 	"PATH=", "LANG=", "LC_", "TZ=", "TERM=", "USER=", "LOGNAME=", "SHELL=", "CI=", "LD_LIBRARY_PATH=",
 	"GO", "CGO_", "CC=", "CXX=", "GIT_", "PYTHON", "http_proxy=", "https_proxy=", "no_proxy=", "HTTP_PROXY=", "HTTPS_PROXY=", "NO_PROXY=",
@@ -173,7 +177,7 @@ func environment() ([]string, error) {
 	user := os.Getenv("HOME")
 	env = append(env, "HOME="+own, "TMPDIR="+dir, home+"="+user, fmt.Sprintf("%s=%d", apart, os.Getpid()),
 		"PYTHONUSERBASE="+cmp.Or(os.Getenv("PYTHONUSERBASE"), filepath.Join(user, ".local")))
-	// What Go keeps in the user's home stays there.
+	// Go's files in the user's home stay there.
 	out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE", "GOPATH").Output()
 	if err != nil {
 		return nil, fmt.Errorf("go env: %w", err)

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-// beside has the port of a process that is not to be found.
+// beside has the port of a process that tests must not find.
 const beside = "GOLAUNCH_TEST_BESIDE"
 
 // TestApart checks that tests do not find what this user has on this machine.
@@ -50,7 +50,7 @@ func TestApart(t *testing.T) {
 	}
 }
 
-// finds fails for what these tests find.
+// finds reports an error for each thing that these tests find.
 func finds(t *testing.T, them string) {
 	t.Helper()
 	port, socket, _ := strings.Cut(them, " ")
@@ -81,7 +81,7 @@ func finds(t *testing.T, them string) {
 	if _, err := os.Stat(filepath.Join(os.TempDir(), "theirs")); err == nil {
 		t.Errorf("files of others are in %s", os.TempDir())
 	}
-	// What they start is there too.
+	// Processes that they start are there too.
 	out, err := exec.Command("sh", "-c", "cat /proc/net/unix | grep -c golaunch-suite").Output()
 	if os.Geteuid() == 0 && strings.TrimSpace(string(out)) != "0" {
 		t.Errorf("a process that they start sees %s sockets (%v)", out, err)

@@ -10,25 +10,25 @@ import (
 	"github.com/golaunch/golaunch/internal/host/topology"
 )
 
-// Machine is a machine in short. Its cores are numbered through, node by node; the second hardware
-// thread of a core has the core's number plus the number of cores, as Linux numbers most x86
-// machines.
+// Machine is a short description of a machine. Its cores are numbered consecutively, node by node.
+// The second hardware thread of a core has the core's number plus the number of cores, as on most
+// x86 machines under Linux.
 type Machine struct {
 	Nodes, CoresPerNode, Threads, NodesPerSocket int
-	// CoresPerCache is 0 for a machine that does not tell of its caches.
+	// CoresPerCache is 0 for a machine that does not describe its caches.
 	CoresPerCache int
 	// MemoryNodes are NUMA nodes without CPUs, behind the others; the i-th is nearest to node i
 	// modulo Nodes.
 	MemoryNodes int
 	// GPUs are the NUMA nodes of the GPUs, which have the addresses that [GPU] returns.
 	GPUs []int
-	// Offline CPUs have numbers and nothing else.
+	// Offline CPUs have a number and nothing else.
 	Offline topology.Set
 }
 
-// Machines are known ones.
+// Some real machines.
 var (
-	// P5 is AWS's with 8 H100, P4d its with 8 A100.
+	// P5 is AWS's instance with 8 H100, and P4d AWS's instance with 8 A100.
 	P5  = Machine{Nodes: 2, CoresPerNode: 48, Threads: 2, NodesPerSocket: 1, CoresPerCache: 6, GPUs: []int{0, 0, 0, 0, 1, 1, 1, 1}}
 	P4d = Machine{Nodes: 2, CoresPerNode: 24, Threads: 2, NodesPerSocket: 1, CoresPerCache: 24, GPUs: []int{0, 0, 0, 0, 1, 1, 1, 1}}
 	// GB200 is a compute tray: two Grace, four Blackwell, whose memory makes NUMA nodes of its own.
@@ -45,7 +45,7 @@ var (
 // GPU is the PCI address of a machine's i-th GPU.
 func GPU(i int) string { return fmt.Sprintf("0000:%02x:00.0", 0x10+i) }
 
-// CPUs are all that the machine has online.
+// CPUs returns all online CPUs of the machine.
 func (m Machine) CPUs() (all topology.Set) {
 	for n := range m.Nodes {
 		all = all.Or(m.NodeCPUs(n))
@@ -53,12 +53,12 @@ func (m Machine) CPUs() (all topology.Set) {
 	return all
 }
 
-// NodeCPUs are those of a node.
+// NodeCPUs returns the CPUs of a node.
 func (m Machine) NodeCPUs(node int) topology.Set {
 	return m.cores(node*m.CoresPerNode, m.CoresPerNode).Without(m.Offline)
 }
 
-// Use is all that the machine has, with nothing set by anyone.
+// Use returns the whole machine, without any user's settings.
 func (m Machine) Use() topology.Use {
 	u := topology.Use{CPUs: m.CPUs()}
 	for n := range m.Nodes + m.MemoryNodes {

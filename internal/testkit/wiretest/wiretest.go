@@ -1,4 +1,4 @@
-// Package wiretest has values and messages for tests of what is said between processes.
+// Package wiretest has values and messages for tests of the messages between processes.
 package wiretest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// fill sets every field to something, so that a field which the wire format forgets makes a test
+// fill sets every field to a value, so that a field which the wire format forgets makes a test
 // fail.
 func fill(v reflect.Value) {
 	switch x := v.Addr().Interface().(type) {
@@ -31,7 +31,7 @@ func fill(v reflect.Value) {
 		*x = report.GPU{Index: 7, UUID: "text"}
 		return
 	case *placement.GPU:
-		*x = placement.GPU{Index: 7, UUID: "text"} // the rest is for its own node
+		*x = placement.GPU{Index: 7, UUID: "text"} // other nodes do not get the other fields
 		return
 	}
 	switch v.Kind() {
@@ -52,7 +52,7 @@ func fill(v reflect.Value) {
 		fill(key)
 		fill(value)
 		v.SetMapIndex(key, value)
-	case reflect.Func, reflect.Interface: // no message has one
+	case reflect.Func, reflect.Interface: // no message has such a field
 	case reflect.Uint8, reflect.Uint32:
 		v.SetUint(7)
 	case reflect.String:
@@ -66,14 +66,14 @@ func fill(v reflect.Value) {
 	}
 }
 
-// Filled is a value with every field set to something.
+// Filled returns a value in which every field is set.
 func Filled[T any]() T {
 	var v T
 	fill(reflect.ValueOf(&v).Elem())
 	return v
 }
 
-// Arrives is what arrives of a message.
+// Arrives returns a message as it arrives.
 func Arrives[M proto.Message](t testing.TB, m M) M {
 	b, err := proto.Marshal(m)
 	if err != nil {
@@ -86,7 +86,7 @@ func Arrives[M proto.Message](t testing.TB, m M) M {
 	return out.(M)
 }
 
-// Whole is what arrives of a message that is sent in several.
+// Whole returns, as it arrives, a message that is sent in several parts.
 func Whole[M proto.Message](t testing.TB, pieces iter.Seq[M]) (all M) {
 	first := true
 	for m := range pieces {
