@@ -14,7 +14,8 @@ type candidate struct {
 	node *Node
 	// addr is the node's address. An IPv4-mapped IPv6 address becomes IPv4.
 	addr netip.Addr
-	// listed says that the order has a place for the node. Only ByList may have no place for it.
+	// listed is true if the order has a place for the node. Only with ByList may a node have no
+	// place.
 	listed bool
 	// place is the node's place in Order.List or, once the candidates are sorted, among the
 	// candidates.
@@ -25,19 +26,20 @@ type candidate struct {
 	former int
 	// gpus counts the free GPUs.
 	gpus int
-	// free and total are how many shares of the request the node has room for, now and if all its
-	// GPUs were free. A share is a bundle or, with AllGPUs, all that the node has.
+	// free and total are the numbers of shares of the request for which the node has room, now and
+	// if all its GPUs were free. A share is a bundle or, with AllGPUs, the whole node.
 	free, total int
-	// take is how many bundles the node gets. score says how good the node is for one more bundle.
+	// take is the number of bundles that the node gets. score says how good the node is for one
+	// more bundle.
 	take  int
 	score float64
-	// seated says that the node has its former rank again.
+	// seated is true if the node has its former rank again.
 	seated bool
 }
 
 const newcomer = math.MaxInt
 
-// candidates returns all nodes in the order of preference: kept ones by former rank, then the
+// candidates returns all nodes in the order of preference: kept nodes by former rank, then the
 // others by Order.
 func (r Request) candidates(nodes []Node) ([]*candidate, error) {
 	places := make(map[string]int, len(r.Order.List))
@@ -98,7 +100,7 @@ func (r Request) distinct(sorted []*candidate) error {
 func (c *candidate) now() int  { return c.free }
 func (c *candidate) ever() int { return c.total }
 
-// measure finds how much of the request the node has room for.
+// measure determines for how much of the request the node has room.
 func (r Request) measure(c *candidate) {
 	for i := range c.node.GPUs {
 		if c.node.GPUs[i].HeldBy == "" {
@@ -110,7 +112,7 @@ func (r Request) measure(c *candidate) {
 	}
 }
 
-// room is how many shares fit on a node with this many free GPUs.
+// room is the number of shares that fit on a node with the given number of free GPUs.
 func (r Request) room(n *Node, gpus int) int {
 	if n.Labels[UnfitLabel] != "" {
 		return 0
@@ -134,7 +136,8 @@ func (r Request) room(n *Node, gpus int) int {
 	return 1
 }
 
-// whole is how many bundles the node gets of a job that asks for the whole node; 0 for none.
+// whole is the number of bundles that the node gets of a job that asks for the whole node; 0 for
+// none.
 func (r Request) whole(n *Node) int {
 	if text, ok := n.Labels[SlotsLabel]; ok {
 		slots, err := strconv.Atoi(text)

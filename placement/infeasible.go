@@ -13,12 +13,12 @@ type InfeasibleError struct {
 	Why string
 	// Nodes has all nodes that could not take their share, by name.
 	Nodes []Refusal
-	// Missing is how many more nodes the job needs before it can start; 0 when there are enough
-	// nodes but they lack room.
+	// Missing is the number of further nodes that the job needs before it can start; 0 when there
+	// are enough nodes but they lack room.
 	Missing int
-	// Ever says that waiting can help: nodes are missing, or there would be room if other jobs gave
-	// up their GPUs. Ray applies the same test to the nodes' total resources. It then calls the job
-	// unavailable, and otherwise infeasible.
+	// Ever is true if waiting can help: nodes are missing, or there would be room if other jobs
+	// gave up their GPUs. Ray applies the same test to the nodes' total resources. It then calls
+	// the job unavailable, and otherwise infeasible.
 	Ever bool
 }
 
@@ -75,8 +75,8 @@ func (r Request) infeasible(candidates []*candidate) *InfeasibleError {
 	return e
 }
 
-// shortage returns what the candidates lack for MinNodes: the number of shares for which too few
-// nodes have room, and the shortage in words.
+// shortage describes the shortage of the candidates for MinNodes: the number of shares for which
+// too few nodes have room, and the shortage in words.
 func (r Request) shortage(candidates []*candidate) (want int, why string) {
 	switch {
 	case r.wholeGroups():
@@ -118,7 +118,7 @@ func (r Request) shortGroups(candidates []*candidate) (want int, why string) {
 	return want, fmt.Sprintf("found %d of %s with %s", roomy(candidates, want), count(need, "node"), what)
 }
 
-// roomy counts the candidates with room for that many shares.
+// roomy counts the candidates with room for the given number of shares.
 func roomy(candidates []*candidate, want int) int {
 	n := 0
 	for _, c := range candidates {

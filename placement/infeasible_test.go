@@ -167,7 +167,7 @@ func sick(n Node) Node {
 	return n
 }
 
-// slotted is a node that says how many ranks it runs.
+// slotted is a node that sets the number of its ranks.
 func slotted(n Node, slots string) Node {
 	n.Labels = map[string]string{SlotsLabel: slots}
 	return n

@@ -44,7 +44,7 @@ func levels(n *Node) []string {
 	return strings.Split(label, ".")
 }
 
-// compareLevels sorts a level before those below it, and nodes without levels last.
+// compareLevels sorts a level before the levels below it, and nodes without levels last.
 func compareLevels(a, b []string) int {
 	if len(a) == 0 || len(b) == 0 {
 		return cmp.Compare(len(b), len(a))

@@ -1,8 +1,8 @@
 // Package placement decides which GPUs of which nodes run the ranks of a job.
 //
 // [Solve] takes a request and the known nodes and returns a [Plan], or an [InfeasibleError] that
-// says for each node why not. It is arithmetic on values: it reads no clock, network or machine,
-// and the same input gives the same plan.
+// says for each node why it does not fit. It is arithmetic on values: it reads no clock, network or
+// machine, and the same input gives the same plan.
 //
 // The words are Ray's: a bundle is the resources of one rank, a placement group is the bundles of a
 // job on one node, and the four strategies mean what they mean in Ray
@@ -11,7 +11,7 @@ package placement
 
 import "net/netip"
 
-// Strategy says how the bundles of a job spread over nodes. The rules are those of Ray's
+// Strategy says how the bundles of a job spread over nodes. The rules are the same as in Ray's
 // bundle_scheduling_policy.cc. The bundles of a job are alike, so the order in which Ray sorts them
 // (GPUs first) makes no difference here.
 //
@@ -23,7 +23,7 @@ type Strategy string
 
 const (
 	// StrictPack puts each whole placement group of the job on a separate node: PerNode bundles on
-	// each node. Of the nodes with room it takes the first in Order; Ray takes the best.
+	// each node. Of the nodes with room, Solve takes the first in Order; Ray takes the best.
 	StrictPack Strategy = "STRICT_PACK"
 	// Pack fills the best node, then the next best, to use few nodes.
 	Pack Strategy = "PACK"
@@ -43,11 +43,11 @@ type GPU struct {
 	// PCI is the device's address as sysfs writes it, "0000:0f:00.0"; empty for a declared GPU and
 	// on other nodes.
 	PCI string
-	// HeldBy says what uses the device, for example "pid 4411"; empty when it is free.
+	// HeldBy names the user of the device, for example "pid 4411"; empty when the device is free.
 	HeldBy string
 }
 
-// Node is a machine as far as placement is concerned.
+// Node has the facts about a machine that placement needs.
 type Node struct {
 	// Name is unique among the nodes of a cluster.
 	Name string
@@ -67,18 +67,18 @@ type Node struct {
 	Labels map[string]string
 }
 
-// Request is what a job asks for.
+// Request is the request of a job.
 type Request struct {
 	// MinNodes and MaxNodes, at least 1, bound the number of nodes. Solve uses as many as it can.
 	// With strategies other than StrictPack they bound the number of ranks: the sum of PerNode over
-	// that many nodes, wherever the ranks then run.
+	// that number of nodes, no matter where the ranks then run.
 	MinNodes, MaxNodes int
 	// PerNode is the number of ranks on a node. It has one entry for all nodes, or MaxNodes entries
 	// in the order of node ranks ("4,8,2"). A job on n nodes then uses the first n entries. An
 	// entry of 0 or less is an error, except that a single [AllGPUs] means all GPUs of each node,
 	// or as many ranks as its [SlotsLabel] says.
 	PerNode []int
-	// GPU says that each rank needs a GPU of its own. Otherwise ranks are CPU processes.
+	// GPU is true if each rank needs a GPU of its own. Otherwise ranks are CPU processes.
 	GPU bool
 	// CPUs and Memory (in bytes) are one bundle's share. 0 asks for nothing.
 	CPUs   int
@@ -96,8 +96,9 @@ type Request struct {
 }
 
 // AllGPUs as the only entry of Request.PerNode asks for every GPU of each node, all of which must
-// be free. For nodes with a [SlotsLabel], and for CPU ranks, it asks for as many ranks as the label
-// says. Pack and Spread then do what StrictPack does; with StrictSpread it is an error.
+// be free. For nodes with a [SlotsLabel], and for CPU ranks, it asks for the number of ranks in the
+// label. Pack and Spread then place ranks as StrictPack does; with StrictSpread, AllGPUs is an
+// error.
 const AllGPUs = -1
 
 // The values of Order.By.
@@ -109,12 +110,12 @@ const (
 )
 
 // TopologyLabel is the label by which ByTopology sorts. It has the names of the network's switches
-// or blocks from the top down, then the node's own, separated by dots: "s0.s4.n12". This is
-// SLURM_TOPOLOGY_ADDR of srun(1), which is just the node's name if Slurm has no topology.
+// or blocks from the top down, then the name of the node, separated by dots: "s0.s4.n12". This is
+// SLURM_TOPOLOGY_ADDR of srun(1), which is the node's name alone if Slurm has no topology.
 const TopologyLabel = "topology"
 
-// SlotsLabel is the label with which a node sets how many ranks, from 1 to 65535, it runs of a job
-// that asks for AllGPUs.
+// SlotsLabel is the label by which a node sets the number of ranks, from 1 to 65535, that it runs
+// of a job that asks for AllGPUs.
 const SlotsLabel = "slots"
 
 // RoleLabel is the label of a node whose ranks have a role of their own (torch's ROLE_NAME).
@@ -130,7 +131,7 @@ func SameMachine(a, b Node) bool {
 	return machine != "" && machine == b.Labels[MachineLabel]
 }
 
-// UnfitLabel is the label of a node that gets no ranks. Its value says why.
+// UnfitLabel is the label of a node that gets no ranks. The value of the label says why.
 const UnfitLabel = "unfit"
 
 // Order sorts placement groups into node ranks.
@@ -147,7 +148,7 @@ type Order struct {
 	List []string `json:"list"`
 }
 
-// Bundle is the resources of one rank.
+// Bundle has the resources of one rank.
 type Bundle struct {
 	// Rank counts in the job and LocalRank on the node. Rank-LocalRank is the same for all ranks of
 	// a node.

@@ -37,7 +37,7 @@ func (r Request) bundles(n int) int {
 	return sum
 }
 
-// leastNodes is how many nodes, at least, must be there.
+// leastNodes is the least number of nodes that must exist.
 func (r Request) leastNodes() int {
 	if r.Strategy == StrictSpread {
 		return r.bundles(r.MinNodes)

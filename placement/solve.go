@@ -8,7 +8,8 @@ import "slices"
 // With StrictPack, each node rank in turn takes the first suitable node, by Keep and then by Order.
 // A suitable node has room for the rank's entry of PerNode and leaves nodes for the entries of the
 // later ranks. So there is a plan whenever any assignment works. The other strategies first choose
-// nodes as [Strategy] says. These nodes then get their ranks by Keep and Order in the same way.
+// nodes by the rules in [Strategy]. These nodes then get their ranks by Keep and Order in the same
+// way.
 //
 // It takes O(n log n + n k) time for n nodes and k different entries in PerNode, and O(log n) for
 // each bundle when Spread uses nodes again.

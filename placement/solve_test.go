@@ -306,7 +306,7 @@ func TestSolveRefusesBadRequests(t *testing.T) {
 	}
 }
 
-// TestSlots has nodes that say how many ranks they run.
+// TestSlots has nodes that set the number of their ranks.
 func TestSlots(t *testing.T) {
 	nodes := []Node{slotted(node("n3", "10.0.0.3", 8), "3"), slotted(node("n2", "10.0.0.2", 2), "1"), node("n1", "10.0.0.1", 2)}
 	for gpu, want := range map[bool]string{true: "n1:0,1 n2:0 n3:0,1,2", false: "n2:- n3:-,-,-"} {

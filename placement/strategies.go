@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// usable is how many bundles the strategy allows on a node with that room.
+// usable is the number of bundles that the strategy allows on a node with the given room.
 func (r Request) usable(room int) int {
 	if r.Strategy == StrictSpread {
 		return min(room, 1)

@@ -33,7 +33,7 @@ func labelled(name, addr, label string) Node {
 func TestByTopology(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		labels string // in the wanted order; the addresses are the other way round
+		labels string // in the wanted order; the addresses have the reverse order
 	}{
 		{"switches of topology/tree, as numbers", "s0.s2.n3 s0.s2.n12 s0.s10.n1 s1.s3.n0"},
 		{"blocks of topology/block", "b3.n9 b3.n12 b12.n1"},

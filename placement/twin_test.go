@@ -65,7 +65,7 @@ func twinBest(r Request, nodes []Node, ranks map[string]int) (best string, ok bo
 		key := []float64{2, -twinScore(r, n, used), float64(i)}
 		switch _, kept := r.Keep[n.Name]; {
 		case r.Strategy == Pack && used > 0:
-			key = []float64{0} // it is being filled
+			key = []float64{0} // the node is being filled
 		case r.Strategy == Spread && used > 0:
 			key = []float64{3, -twinScore(r, n, used), float64(used), float64(i)}
 		case kept:
@@ -78,7 +78,7 @@ func twinBest(r Request, nodes []Node, ranks map[string]int) (best string, ok bo
 	return best, least != nil
 }
 
-// twinWhole is how many ranks a whole node runs.
+// twinWhole is the number of ranks that a whole node runs.
 func twinWhole(r Request, n Node) int {
 	var slots int
 	switch _, err := fmt.Sscan(n.Labels[SlotsLabel], &slots); {
@@ -105,7 +105,7 @@ func twinFree(n Node) []GPU {
 	return slices.DeleteFunc(slices.Clone(n.GPUs), func(g GPU) bool { return g.HeldBy != "" })
 }
 
-// twinFits reports whether the node has room for that many ranks.
+// twinFits reports whether the node has room for a number of ranks.
 func twinFits(r Request, n Node, ranks int) bool {
 	if r.Order.By == ByList && !slices.Contains(r.Order.List, n.Name) {
 		return false
@@ -142,8 +142,8 @@ func preferred(r Request, nodes []Node) []Node {
 }
 
 // twinSeats finds a node for each group. Kept nodes are tried at their ranks one after the other.
-// Each stays if the rest can then be seated somehow. The other groups get the first solution in the
-// order of preference.
+// Each of them stays if the other groups can then be seated somehow. The other groups get the first
+// solution in the order of preference.
 func twinSeats(r Request, nodes []Node, want []int) []string {
 	seats := make([]string, len(want))
 	if !twinTry(r, nodes, want, seats, 0) {
@@ -175,7 +175,7 @@ func twinSeats(r Request, nodes []Node, want []int) []string {
 	return seats
 }
 
-// twinTry seats the groups from rank on, by trying every node for each that has none yet.
+// twinTry seats the groups from rank on, by trying every node for each group that has no node yet.
 func twinTry(r Request, nodes []Node, want []int, seats []string, rank int) bool {
 	if rank == len(want) {
 		return true
@@ -269,7 +269,7 @@ func TestSolveIsLikeTwin(t *testing.T) {
 	})
 }
 
-// checkReasons compares an InfeasibleError with the nodes as if they were free.
+// checkReasons compares an InfeasibleError with the same nodes if all their GPUs were free.
 func checkReasons(t *rapid.T, r Request, nodes []Node, err error) {
 	var e *InfeasibleError
 	if !errors.As(err, &e) {

@@ -13,7 +13,7 @@ const (
 	maxPerNode = 1<<16 - 1
 )
 
-// Validate says what is wrong with a request that no nodes could satisfy.
+// Validate returns an error that explains why no nodes could satisfy a request.
 func (r Request) Validate() error {
 	switch {
 	case r.MinNodes < 1:

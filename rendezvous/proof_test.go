@@ -140,7 +140,8 @@ func TestAnAgentWithoutProof(t *testing.T) {
 	})
 }
 
-// TestProofBelowTLS checks that the proof is read whatever the agent was sending when it died.
+// TestProofBelowTLS checks that the proof is read, no matter what the agent was sending when it
+// died.
 func TestProofBelowTLS(t *testing.T) {
 	for name, before := range map[string]string{
 		"nothing":                      "",

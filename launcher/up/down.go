@@ -15,8 +15,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/shellword"
 )
 
-// downLimit bounds how long all nodes may take to end, and listLimit how long clouds may take to list
-// them.
+// downLimit bounds the time for the end of all nodes, and listLimit the time in which clouds must
+// list them.
 const downLimit, listLimit = 20 * time.Minute, 5 * time.Minute
 
 // Down ends the cluster with all its nodes. It returns once their providers list none of these
@@ -24,7 +24,7 @@ const downLimit, listLimit = 20 * time.Minute, 5 * time.Minute
 func (c *Cluster) Down(ctx context.Context) error {
 	var clouds []*provider.Cloud
 	var err error
-	if c.file.Head.Host == "" { // otherwise the head has the credentials
+	if c.file.Head.Host == "" { // if a host is named, the head has the credentials
 		if clouds, err = c.clouds(ctx); err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func (c *Cluster) Down(ctx context.Context) error {
 	defer cancel()
 	if was.values != "" {
 		if err := c.giveBack(ctx, h, was); err != nil {
-			if len(others) > 0 || len(clouds) == 0 { // only the log has their nodes
+			if len(others) > 0 || len(clouds) == 0 { // no list except the log has their nodes
 				return err
 			}
 			c.Warn(err)
@@ -82,10 +82,11 @@ func (c *Cluster) Down(ctx context.Context) error {
 	return nil
 }
 
-// lastReach bounds the wait for a head that is to end: its cloud knows the machines too.
+// lastReach bounds the wait for a head that has to end: the cloud also knows the machines.
 const lastReach = time.Minute
 
-// lastHead is the head of a cluster that is to end, with what it has, or why that cannot be known.
+// lastHead is the head of a cluster that has to end, with its state, or the reason why the state
+// cannot be known.
 func (c *Cluster) lastHead(ctx context.Context, left []leftover) (h *head, was state, err error) {
 	if c.file.Head.Kind == "" {
 		if h, err = c.findHead(ctx); err == nil {
@@ -108,7 +109,7 @@ func (c *Cluster) lastHead(ctx context.Context, left []leftover) (h *head, was s
 	return h, was, err
 }
 
-// reached says that there was a head that this machine reached, and no down since.
+// reached reports whether this machine has reached a head since the last down.
 func (c *Cluster) reached() bool {
 	_, err := os.Stat(filepath.Join(expand("~/"+c.dir()), "known_hosts"))
 	return err == nil
@@ -146,7 +147,7 @@ rm -rf "$d"`, shellword.Quote("--label=golaunch.head="+c.file.Name), shellword.Q
 	return nil
 }
 
-// removeRest removes what a cloud made for machines that are gone, and their keys.
+// removeRest removes the resources that a cloud made for machines that are gone, and their keys.
 func removeRest(ctx context.Context, clouds []*provider.Cloud) error {
 	for _, p := range clouds {
 		if err := p.RemoveRest(ctx); err != nil {
@@ -159,7 +160,7 @@ func removeRest(ctx context.Context, clouds []*provider.Cloud) error {
 	return nil
 }
 
-// leftover is a machine that is still there, and its provider.
+// leftover is a machine that still exists, and its provider.
 type leftover struct {
 	cloud   *provider.Cloud
 	machine provider.Machine
@@ -183,8 +184,8 @@ func machines(ctx context.Context, clouds []*provider.Cloud) (all []leftover, er
 	return all, nil
 }
 
-// sweep deletes what clouds still have of the cluster, its head included, until lists by the
-// cluster's tag are empty.
+// sweep deletes the remaining machines of the cluster in all clouds, including its head, until
+// lists by the cluster's tag are empty.
 func (c *Cluster) sweep(ctx context.Context, clouds []*provider.Cloud) error {
 	for {
 		left, err := machines(ctx, clouds)

@@ -27,13 +27,13 @@ type head struct {
 }
 
 const (
-	// answerLimit bounds how long a head may take for a script, and fileLimit for a script that
+	// answerLimit bounds the time of a script on a head, and fileLimit the time of a script that
 	// gets files.
 	answerLimit, fileLimit = time.Minute, 30 * time.Minute
-	// lookEvery is how often to ask a cloud for a machine that is starting or ending. There is no
-	// event for that.
+	// lookEvery is the interval at which to ask a cloud for a machine that is starting or ending.
+	// There is no event for that.
 	lookEvery = 5 * time.Second
-	// maxAnswer bounds what a script prints.
+	// maxAnswer bounds the output of a script.
 	maxAnswer = 1 << 20
 )
 
@@ -50,7 +50,7 @@ func (h *head) command(ctx context.Context, terminal bool, script string) *exec.
 	return exec.CommandContext(ctx, "ssh", append(append(args, h.ssh...), "exec sh -c "+shellword.Quote(script))...)
 }
 
-// run runs a script and returns what it prints. An error has the last line of the script's stderr.
+// run runs a script and returns its output. An error has the last line of the script's stderr.
 func (h *head) run(ctx context.Context, stdin io.Reader, script string) (string, error) {
 	limit := answerLimit
 	if stdin != nil {
@@ -78,14 +78,15 @@ func (h *head) run(ctx context.Context, stdin io.Reader, script string) (string,
 	return out.String()[:min(out.Len(), maxAnswer)], nil
 }
 
-// state is what a head has of a cluster.
+// state has the facts about a cluster that a head knows.
 type state struct {
-	// home is the home directory there. values are the recorded values of the cluster's file; empty
-	// if there are none. address is the coordinator's address; empty if it does not run.
+	// home is the home directory on the head. values are the recorded values of the cluster's file;
+	// empty if there are none. address is the coordinator's address; empty if the coordinator does
+	// not run.
 	home, values, address string
 }
 
-// look finds out what the head has.
+// look reads the state of the head.
 func (h *head) look(ctx context.Context, dir string) (s state, err error) {
 	out, err := h.run(ctx, nil, processes+fmt.Sprintf(`d=%s
 printf '%%s\n' "$HOME"
@@ -179,11 +180,11 @@ func (c *Cluster) makeHead(ctx context.Context) (*head, error) {
 	return h, os.Remove(file) // lists have it now
 }
 
-// nonceTime is how long a cloud's lists may lack a head that it was asked for.
+// nonceTime is the time for which a cloud's lists may lack a head that it was asked for.
 const nonceTime = 10 * time.Minute
 
-// headNonce distinguishes this head from those before it. An up that was ended before lists had its
-// head has left the nonce in a file, so that the next one makes no second head.
+// headNonce distinguishes this head from earlier heads. If an up was ended before lists had its
+// head, it has left the nonce in a file, so that the next up makes no second head.
 func headNonce(file string) (string, error) {
 	if info, err := os.Stat(file); err == nil && time.Since(info.ModTime()) < nonceTime {
 		if text, err := os.ReadFile(file); err != nil || len(text) == 1+nonceLen {
@@ -194,8 +195,8 @@ func headNonce(file string) (string, error) {
 	return nonce, os.WriteFile(file, []byte(nonce), 0o600)
 }
 
-// nonceLen is such that the nonce and the longest tag of a head fit into the client token of EC2, which
-// has 64 bytes.
+// nonceLen is the length with which the nonce and the longest tag of a head fit into the client
+// token of EC2, which has 64 bytes.
 const nonceLen = 12
 
 // reach waits until ssh reaches the machine of the head.

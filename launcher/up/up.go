@@ -23,7 +23,7 @@ import (
 
 // Cluster is the cluster of a file. Open makes one.
 type Cluster struct {
-	// Say gets what happens, and Warn gets problems that end nothing.
+	// Say gets messages about progress, and Warn gets problems that do not end the call.
 	Say  func(string)
 	Warn func(error)
 	// Confirm asks a person before something changes or ends.
@@ -34,7 +34,7 @@ type Cluster struct {
 	text           []byte
 }
 
-// errNotConfirmed says that nothing was done.
+// errNotConfirmed means that nothing was done.
 var errNotConfirmed = errors.New("not confirmed: nothing has changed")
 
 // Open reads the file of a cluster.
@@ -56,7 +56,7 @@ func Open(path string) (*Cluster, error) {
 	return c, nil
 }
 
-// note reports what in the file has no effect.
+// note reports the parts of the file that have no effect.
 func (c *Cluster) note() {
 	for _, note := range c.file.Notes {
 		c.Warn(fmt.Errorf("%s: %s", c.path, note))
@@ -68,7 +68,7 @@ func (c *Cluster) kind(name string) capacityfile.Kind {
 	return c.file.Kinds[slices.IndexFunc(c.file.Kinds, func(k capacityfile.Kind) bool { return k.Name == name })]
 }
 
-// agent is the command line of a kind's agents, without what only the head knows.
+// agent is the command line of a kind's agents, without the parts that only the head knows.
 func (c *Cluster) agent(k capacityfile.Kind) provider.Agent {
 	return provider.Agent{Golaunch: c.golaunch, Coordinator: "HEAD", Flags: k.Agent}
 }
@@ -145,7 +145,7 @@ func (c *Cluster) coordinatorWords(dir string) []string {
 	return words
 }
 
-// Up starts the cluster, or changes it to what the file says.
+// Up starts the cluster, or changes it according to the file.
 func (c *Cluster) Up(ctx context.Context) error {
 	c.note()
 	h, err := c.findHead(ctx)
@@ -216,7 +216,7 @@ func (c *Cluster) hint(h *head, address string) {
 	c.Say(fmt.Sprintf("golaunch exec %[1]s 'golaunch -- COMMAND' runs a job; golaunch attach %[1]s opens a shell; golaunch down %[1]s ends the cluster", c.path))
 }
 
-// check finds problems before anything is started: it asks providers for their nodes, where this
+// check finds problems before anything is started: it asks providers for their nodes, if this
 // machine can.
 func (c *Cluster) check(ctx context.Context, h *head) error {
 	for _, k := range c.file.Kinds {
@@ -258,7 +258,7 @@ func (c *Cluster) checkOthers(ctx context.Context, p *provider.Cloud) error {
 	return nil
 }
 
-// deliver writes what the coordinator reads.
+// deliver writes the files that the coordinator reads.
 func (c *Cluster) deliver(ctx context.Context, h *head, text []byte, values string) error {
 	r, w := io.Pipe()
 	go func() {
@@ -276,7 +276,7 @@ func (c *Cluster) deliver(ctx context.Context, h *head, text []byte, values stri
 		}
 		w.CloseWithError(a.Close())
 	}()
-	defer func() { _ = r.Close() }() // which has no error
+	defer func() { _ = r.Close() }() // Close returns no error here
 	_, err := h.run(ctx, r, fmt.Sprintf("umask 077; mkdir -p %[1]s && cd %[1]s && rm -rf files new && mkdir new && tar -xf - -C new && cp -Rf new/. . && rm -rf new", home(c.dir())))
 	if err != nil {
 		return fmt.Errorf("cannot write to %s on %s: %w", "~/"+c.dir(), h.name, err)
@@ -327,7 +327,8 @@ stop "--state-dir=$d/state"
 `, stopTime, home(c.dir()))
 }
 
-// start runs the commands of the head and starts its coordinator, in place of one that runs.
+// start runs the commands of the head and starts its coordinator. If a coordinator runs already,
+// the new one replaces it.
 func (c *Cluster) start(ctx context.Context, h *head, was state) (address string, err error) {
 	commands := c.file.HeadSetup
 	if c.file.Head.Kind != "" {

@@ -45,8 +45,8 @@ func cluster(t *testing.T, text, machines string, reached bool) (c *Cluster, sai
 	}
 }
 
-// TestDownWithoutItsHead deletes what the cloud lists, and does not claim that nothing is left of the
-// nodes that only the head knew.
+// TestDownWithoutItsHead: down deletes the machines that the cloud lists. It does not claim that
+// nothing is left of nodes that only the head knew.
 func TestDownWithoutItsHead(t *testing.T) {
 	const (
 		kinds   = "name: c\nhead: {kind: k}\nkinds:\n  k: {max: 1, cpus: 1, aws: [--region=r, --instance-type=m]}\n"
@@ -77,7 +77,7 @@ func TestDownWithoutItsHead(t *testing.T) {
 	}
 }
 
-// TestHeadNonce is the same until lists must have the head, and then another one.
+// TestHeadNonce: the nonce stays the same until lists must have the head, and then changes.
 func TestHeadNonce(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "head")
 	get := func() string {

@@ -17,8 +17,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
-// values are what the cluster's file says, one value a line, with digests of the files that it
-// names and of this golaunch. Two files that differ only in their form have the same values.
+// values returns the values of the cluster's file, one value a line, with digests of the files that
+// it names and of this golaunch. Two files that differ only in their form have the same values.
 func (c *Cluster) values() (string, error) {
 	root, err := capacityfile.Tree(c.text)
 	if err != nil {
@@ -98,8 +98,8 @@ func difference(was, now string) (all []string) {
 	return all
 }
 
-// rewritten is the file for the coordinator on a head. Its paths are those where deliver puts this
-// machine's files, and its kinds say how many GPUs and CPUs their nodes have.
+// rewritten is the file for the coordinator on a head. It has the paths at which deliver puts this
+// machine's files, and its kinds have the numbers of GPUs and CPUs of their nodes.
 func (c *Cluster) rewritten(ctx context.Context, h *head, homeDir string) ([]byte, error) {
 	root, err := capacityfile.Tree(c.text)
 	if err != nil {
@@ -133,7 +133,7 @@ func (c *Cluster) rewritten(ctx context.Context, h *head, homeDir string) ([]byt
 	return yaml.Marshal(root)
 }
 
-// shape writes into a kind how many GPUs and CPUs its nodes have, as the cloud says.
+// shape writes into a kind the numbers of GPUs and CPUs of its nodes, which the cloud provides.
 func (c *Cluster) shape(ctx context.Context, root *yaml.Node, k capacityfile.Kind) error {
 	p, err := c.provider(ctx, k)
 	if err != nil {

@@ -9,7 +9,7 @@ import unittest
 from golaunch import VirtualCluster, WorkerGroup
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-LIMIT = 60  # seconds that nothing here takes, unless it hangs
+LIMIT = 60  # seconds: no test takes this long, unless it hangs
 
 
 class Case(unittest.TestCase):
@@ -30,7 +30,7 @@ class Case(unittest.TestCase):
         return WorkerGroup(cluster or self.cluster(sizes), target, *args, **options)
 
     def apart(self, do, *args):
-        """Does it in a thread, whose exception is that of the result that this returns."""
+        """Calls a function in a thread. The returned result raises the thread's exception."""
         done = []
 
         def run():
@@ -52,14 +52,14 @@ class Case(unittest.TestCase):
         return result
 
     def made(self, path):
-        """Until a file is there."""
+        """Waits until a file exists."""
         end = time.monotonic() + LIMIT
         while not os.path.exists(path):
             self.assertLess(time.monotonic(), end, path + " is not made")
             time.sleep(0.001)
 
     def waits(self, cluster, n):
-        """Until n want a turn."""
+        """Waits until n threads wait for a turn."""
         cluster._wait(lambda: len(cluster._turns.queue) == n, LIMIT, None)
 
 
@@ -89,7 +89,7 @@ def patched_environment(**variables):
 
 @contextlib.contextmanager
 def stderr_into(path):
-    """What is written to the descriptor of standard error, by children too, is in a file."""
+    """Redirects the descriptor of standard error, also for children, to a file."""
     sys.stderr.flush()
     saved = os.dup(2)
     with open(path, "wb") as f:

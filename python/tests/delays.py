@@ -6,7 +6,7 @@ import time
 
 from ray import _wire
 
-_chosen = {}  # by process, which may be a fork
+_chosen = {}  # by process, since it may be a fork
 
 
 def late():

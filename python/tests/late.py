@@ -1,4 +1,4 @@
-"""A program of test_ray.py: tasks of all kinds in a session whose messages are late. Nothing is lost, and all is given back."""
+"""A program of test_ray.py: tasks of all kinds in a session whose messages are late. Nothing is lost, and all resources are given back."""
 
 import os
 import random

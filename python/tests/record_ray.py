@@ -1,4 +1,4 @@
-"""Records what Ray itself prints for the programs in ray_programs, and its public names: python record_ray.py [PROGRAM...], with a Python that has ray 2.60."""
+"""Records Ray's own output for the programs in ray_programs, and its public names: python record_ray.py [PROGRAM...], with a Python that has ray 2.60."""
 
 import ast
 import glob
@@ -10,12 +10,12 @@ HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ray_programs")
 
 
 def said(text):
-    """What a program says, without the log lines of Ray."""
+    """The output of a program, without the log lines of Ray."""
     return "".join(line + "\n" for line in text.splitlines() if line.startswith("= "))
 
 
 def public(home):
-    """The names of each module that has __all__, read from its text: some modules need what is not installed."""
+    """The names of each module that has __all__, read from its text: some modules need packages that are not installed."""
     modules = ("ray", "ray.experimental", "ray.job_submission", "ray.runtime_env", "ray.train", "ray.train.torch", "ray.util", "ray.util.collective",
                "ray.util.multiprocessing", "ray.util.state")
     for module in modules:

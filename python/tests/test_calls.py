@@ -12,7 +12,7 @@ from workers import Point
 
 
 class Here:
-    """A class of the program that is the controller's."""
+    """A class of the controller's own program."""
 
     def __init__(self, x):
         self.x = x
@@ -163,8 +163,8 @@ class Calls(Case):
         self.assertEqual(g.within(LIMIT).run_all_workers_single_data("add", 1), [1, 2, 3])
 
     def test_a_cancel_that_is_not_heard(self):
-        """It is sent again: a signal does not wake a method that goes to wait right after Python
-        has looked for signals."""
+        """A cancel is sent again: a signal does not wake a method that begins to wait right after
+        Python has looked for signals."""
         g = self.group(1)
         asleep, until = self.path("asleep"), self.path("until")
         f = g.run_single_worker_single_data("sleep_uninterrupted", 0, asleep, until)
@@ -198,7 +198,7 @@ class Calls(Case):
             failing = g.run_all_workers_single_data("boom_on", 2)
             with self.assertRaises(WorkerFailureError):
                 await failing
-            self.assertTrue(failing.cancel())  # the others go on otherwise
+            self.assertTrue(failing.cancel())  # otherwise the other workers go on
             with self.assertRaises(DeadlineExceeded):
                 await g.within(0.1).run_all_workers_single_data("sleep", 60)
             path = self.path("how")
@@ -261,7 +261,7 @@ class Calls(Case):
         asyncio.run(calls())
 
     def test_a_callback_that_raises(self):
-        """It is logged, and affects no other call."""
+        """The exception of a callback is logged, and affects no other call."""
         g = self.group(1)
         called = []
 
@@ -277,7 +277,7 @@ class Calls(Case):
         self.assertEqual(called, [f, f])
 
     def test_a_fork_reads_nothing(self):
-        """A child of the program that ends with what its parent reads does not end that."""
+        """A generator goes on although a forked child has closed it and ended."""
         g = self.group(1)
         items = g.run_single_worker_single_data("count", 0, 100).result(LIMIT)
         self.assertEqual(next(items), 0)

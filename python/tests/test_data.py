@@ -56,9 +56,9 @@ class Buffers(Case):
     def test_no_descriptor_is_left(self):
         g = self.group(2)
         large = bytearray(1 << 20)
-        for _ in range(3):  # memory that is used again is mapped
+        for _ in range(3):  # reused memory is mapped
             g.run_all_workers_single_data("buffer", 1 << 20, pickle.PickleBuffer(large)).result(LIMIT)
-        g.run_all_workers_single_data("add", 1).result(LIMIT)  # what was before is over then
+        g.run_all_workers_single_data("add", 1).result(LIMIT)  # earlier calls are over then
         before = len(os.listdir("/proc/self/fd"))
         theirs = [len(os.listdir(f"/proc/{w.pid}/fd")) for w in g.workers]
         for _ in range(100):

@@ -54,7 +54,7 @@ class Programs(Case):
     def test_the_readme(self):
         program, = [b for b in blocks("README.md") if "VirtualCluster" in b]
         self.assertIn('address="n0:29400"', program)
-        # The cluster of the README is one on this machine, with GPUs in words.
+        # The cluster of the README is a cluster on this machine, with declared GPUs.
         self.assertEqual(self.run_program(program.replace('address="n0:29400"', "declare_gpus=True")), "2.7\n")
 
     def test_the_calls(self):

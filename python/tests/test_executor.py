@@ -1,4 +1,4 @@
-"""golaunch.Executor, as concurrent.futures says what an executor does."""
+"""golaunch.Executor has the behaviour of executors of concurrent.futures."""
 
 import concurrent.futures
 import os
@@ -39,7 +39,7 @@ def _until(path, then=None):
 
 
 def _meet(directory, count):
-    """Ends when that many calls run at the same time."""
+    """Ends when the given number of calls run at the same time."""
     open(os.path.join(directory, str(os.getpid())), "w").close()
     while len(os.listdir(directory)) < count:
         time.sleep(0.001)
@@ -143,7 +143,7 @@ class Test(Case):
         self.assertTrue(error.node)
 
     def test_a_call_whose_node_dies_runs_again(self):
-        """On another node, and so do later calls."""
+        """The call runs again on another node, and so do later calls."""
         env = {**os.environ, "GOLAUNCH_ALLOW_RUN_AS_ROOT": "true", "GOLAUNCH_TOKEN": "a token of this test alone, long enough"}
 
         def started(*args, says):

@@ -19,7 +19,7 @@ from golaunch.errors import GroupDeadError
 
 class Failures(Case):
     def test_no_descriptors(self):
-        """Workers are accepted later, and nothing polls for that meanwhile."""
+        """Workers are accepted later, and meanwhile nothing polls."""
         c = self.cluster([2])
         warned, more = [], threading.Condition()
 
@@ -73,8 +73,8 @@ class Failures(Case):
         self.assertEqual(g.restart_failed_workers(LIMIT), [])
 
     def test_the_verdict_comes_after_the_next_worker(self):
-        """As where golaunch's own processes are stopped for a while. Without a verdict, the caller
-        gets the cause "unknown"."""
+        """golaunch's own processes are stopped for a while. Without a verdict, the caller gets the
+        cause "unknown"."""
         for verdict in ("late", "never"):
             with self.subTest(verdict):
                 g = self.group(2, restart="worker")
@@ -115,7 +115,7 @@ class Failures(Case):
             self.assertFalse(g._hello(None, {"job": g.job, "rank": 0, "attempt": 0}))
 
     def test_what_a_call_was_made_with(self):
-        """It is that, also when the worker comes later."""
+        """The arguments keep their values, also when the worker comes later."""
         g = self.group(1)
         os.kill(g.workers[0].pid, signal.SIGKILL)
         with self.assertRaises(WorkerFailureError):
@@ -163,8 +163,7 @@ class Failures(Case):
         self.assertEqual(g.run_all_workers_single_data("add", 1).result(LIMIT), [1, 2])
 
     def test_the_third_time_is_a_bug(self):
-        """A group ends with the verdict that golaunch decided upon, which knows what came before.
-        """
+        """A group ends with the verdict of golaunch, which knows the earlier events. """
         g = self.group(1, max_restarts=20)
         with self.assertRaises(GroupDeadError) as caught:
             for _ in range(20):
@@ -286,12 +285,12 @@ class Failures(Case):
             g.run_all_workers_single_data("say", "hello of one").result(LIMIT)
             children = g.run_all_workers_single_data("fork").result(LIMIT)
             f = g.run_all_workers_single_data("sleep", 60)
-            os.kill(g.workers[0].pid, signal.SIGKILL)  # its child still has what it inherited
+            os.kill(g.workers[0].pid, signal.SIGKILL)  # the child still has the inherited descriptors
             with self.assertRaises(WorkerFailureError) as caught:
                 f.result(LIMIT)
             self.assertEqual((caught.exception.rank, caught.exception.cause), (0, "killed"))
             g.restart_failed_workers(LIMIT)
-            gone(self, children)  # the other one's as well
+            gone(self, children)  # also of the other worker
             g.cluster.close()
         with open(path) as f:
             self.assertIn("[r1 n0] hello of one", f.read())
@@ -329,7 +328,7 @@ class Failures(Case):
         self.assertRaises(GolaunchError, WorkerGroup, cluster, "workers:Worker")
 
     def test_a_worker_that_is_not_understood(self):
-        """Its connection is ended for good: it says why, and golaunch starts it again."""
+        """The controller closes its connection for good, and golaunch starts it again."""
         g = self.group(2)
         w, pid = g.workers[0], g.workers[0].pid
         f = g.run_single_worker_single_data("sleep", 0, 0.1)
@@ -343,7 +342,7 @@ class Failures(Case):
         self.assertNotEqual(w.pid, pid)
 
     def test_the_helper_stands_still(self):
-        """A group's end has a limit all the same."""
+        """The end of a group still has a limit."""
         g = self.group(1)
         helper = g.cluster._helper.process.pid
         os.kill(helper, signal.SIGSTOP)
@@ -369,8 +368,8 @@ class Failures(Case):
 
 
 class Strangers(Case):
-    """Nothing of a connection is unpickled before it has shown the key, and then only as the worker
-    that it is."""
+    """Nothing from a connection is unpickled before it has shown the key, and then it counts only
+    as its own worker."""
 
     def hello(self, cluster, **facts):
         import json
@@ -503,7 +502,7 @@ class Controllers(Case):
         p.stdout.readline()
         p.stdout.readline()
         p.send_signal(signal.SIGSTOP)
-        time.sleep(9.2)  # the leases themselves: it is they that are waited for
+        time.sleep(9.2)  # the time of the leases, for which the test waits
         p.send_signal(signal.SIGCONT)
         self.assertEqual(p.communicate(timeout=LIMIT)[0], "[1, 2, 3]\n")
 

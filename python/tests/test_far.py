@@ -56,7 +56,7 @@ class Far(Case):
             self.assertGreater(sent, 2 * (32 << 20))
             self.assertLess(sent, 2.2 * (32 << 20))
             large[7] ^= 1
-        # Each its own: nothing else crosses.
+        # Each worker gets its own part: nothing else crosses the network.
         each = [pickle.PickleBuffer(os.urandom(5 << 20)) for _ in range(3)]
         before = _sent(g.cluster._helper.process.pid)
         self.assertEqual(
@@ -107,7 +107,7 @@ class Far(Case):
         self.assertTrue(g.shutdown())
 
     def test_connections_are_reset(self):
-        """Each call is answered once, also what was called in between, and no worker ends."""
+        """Each call is answered once, also calls during the interruption, and no worker ends."""
         g = self.far()
         pids = [w.pid for w in g.workers]
         large = os.urandom(3 << 20)
@@ -177,12 +177,12 @@ class Far(Case):
         return p, helper
 
     def test_a_program_that_is_killed_while_it_waits(self):
-        """Nothing of it stays in the queue."""
+        """Nothing of an interrupted program stays in the queue."""
         p, helper = self.waiting()
         p.kill()
         p.wait()
         gone(self, [helper])
-        # A later call that fits does not wait behind it.
+        # A later request that fits does not wait behind it.
         self.assertEqual(self.far().run_all_workers_single_data("add", 1).result(LIMIT), [1, 2, 3])
 
     def test_an_interrupt_while_it_waits(self):
@@ -192,7 +192,7 @@ class Far(Case):
         self.assertEqual(p.stdout.readline(), "interrupted\n")
         self.assertEqual(p.wait(LIMIT), 0)
         gone(self, [helper])
-        self.assertLess(time.monotonic() - began, 45)  # what cannot be ended in order is given up after more than a minute
+        self.assertLess(time.monotonic() - began, 45)  # processes that cannot end in order are given up after more than a minute
 
     def test_no_coordinator(self):
         with self.assertRaises(Exception):
@@ -222,7 +222,7 @@ except KeyboardInterrupt:
 
 
 def _sent(pid):
-    """The bytes that a process has sent by TCP, on connections that it has."""
+    """The bytes that a process has sent by TCP on its present connections."""
     lines = subprocess.run(["ss", "-tinpHO"], stdout=subprocess.PIPE, check=True, universal_newlines=True).stdout.splitlines()
     return sum(int(n) for line in lines if f"pid={pid}," in line for n in re.findall(r"\bbytes_sent:(\d+)", line))
 

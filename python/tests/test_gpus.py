@@ -23,7 +23,7 @@ class OfDriver(Case):
         super().setUp()
         for uuid in ("GPU-8f000000-0000", "GPU-0f000000-0000"):
             os.makedirs(os.path.join(HELD, uuid), exist_ok=True)
-            for pid in os.listdir(os.path.join(HELD, uuid)):  # of the processes of a test before
+            for pid in os.listdir(os.path.join(HELD, uuid)):  # left by processes of an earlier test
                 os.remove(os.path.join(HELD, uuid, pid))
         self.shared = self.cluster(2, use_gpus=True, colocate=self.colocate)
         self.addCleanup(setattr, golaunch.turns, "_FREED", golaunch.turns._FREED)
@@ -60,7 +60,7 @@ class GPUs(OfDriver):
         self.assertRegex(str(caught.exception), r"30.0 GiB of GPU-[08]f000000-0000 on n0 by rank [01] of a \(pid \d+\)")
         self.assertEqual((self.shared._turns.running, len(pids)), ({}, 2))
         with self.assertRaises(GPUMemoryError):
-            b.active(LIMIT).__enter__()  # a is not asked again, and looked at again
+            b.active(LIMIT).__enter__()  # a is not asked again, but its memory is checked again
         golaunch.turns._FREED = LIMIT
         patient = self.turner("c", others_keep="31GiB")
         with patient.active(LIMIT):
@@ -84,7 +84,7 @@ class GPUs(OfDriver):
         golaunch.turns._FREED = LIMIT
         asked = self.shared._helper.ask
 
-        def ask(do, **what):  # the first look finds it, and only then it goes
+        def ask(do, **what):  # the first check finds the memory, which becomes free only then
             if do == "freed":
                 self.assertEqual(len(asked(do, **dict(what, within=0))["held"]), 1)
                 stranger.stdin.close()
@@ -97,11 +97,11 @@ class GPUs(OfDriver):
 
 
 class Crossing(OfDriver):
-    """Groups on one of two GPUs each, and one on both."""
+    """Some groups use one of two GPUs each, and one group uses both."""
 
     def crossing(self):
-        """Four groups: the first and the third have one GPU, the others the other one; and the one
-        on both."""
+        """Four groups with one GPU each, of which the first and the third share one GPU and the
+        others the other; and a group on both."""
         both = self.turner("both")
         groups = [self.turner("g" + str(i), workers_per_node=1) for i in range(4)]
         a, c, b, d = sorted(groups, key=lambda g: g.workers[0].gpu)
@@ -118,7 +118,7 @@ class Crossing(OfDriver):
         with a.active(LIMIT):
             waiting = self.apart(self.work, both)
             self.waits(self.shared, 1)
-            with b.active(LIMIT):  # both cannot have its turn before this thread has left a's
+            with b.active(LIMIT):  # the group both cannot have its turn before this thread has left the turn of a
                 for other, mine in ((c, a), (d, b)):
                     with self.assertRaisesRegex(GolaunchError, f"{other.name} cannot have its turn within that of {mine.name}"):
                         other.active().__enter__()
@@ -134,7 +134,7 @@ class Crossing(OfDriver):
         def other():
             with b.active(LIMIT):
                 entered.set()
-                self.work(c)  # it is a's turn there
+                self.work(c)  # it is the turn of a there
                 self.assertTrue(leave.wait(LIMIT))
 
         with a.active(LIMIT):
@@ -143,7 +143,7 @@ class Crossing(OfDriver):
             self.waits(self.shared, 1)
             with self.assertRaisesRegex(GolaunchError, f"{d.name} cannot have its turn within that of {a.name}: it is {b.name}'s, where another thread waits for the end of {a.name}'s"):
                 d.active(LIMIT).__enter__()
-            with b.active(LIMIT):  # it has its turn, which this thread shares
+            with b.active(LIMIT):  # the group has its turn, which this thread shares
                 pass
             both_waits = self.apart(self.work, both)
             self.waits(self.shared, 2)

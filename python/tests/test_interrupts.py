@@ -1,4 +1,4 @@
-"""Signals whose handlers raise, as that of ^C does."""
+"""Signals whose handlers raise an exception, such as the handler of ^C."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ class Interrupts(Case):
         return end
 
     def test_results(self):
-        """Each call is answered, and later ones too, wherever the interrupt comes."""
+        """At whatever place the interrupt comes, each call is answered, and so are later calls."""
         g = self.group(2)
         for apart in (False, True):
             with self.subTest(apart=apart):

@@ -37,7 +37,7 @@ class Files(unittest.TestCase):
         self.assertEqual(len(os.listdir("/proc/self/fd")), self.before)
 
     def one_file(self, text):
-        """Whether the next use is of the one file that there is."""
+        """Whether the next use is a use of the only file."""
         segment = self.pool.share([text], 64)
         try:
             self.assertEqual(os.pread(segment.fd, len(text), 0), text)
@@ -171,7 +171,7 @@ class Files(unittest.TestCase):
                 self.assertTrue(self.one_file(text))
 
     def test_who_opens_all_that_there_is(self):
-        """As tools do that look through /proc: it ends no process, and changes nothing."""
+        """A tool that reads /proc ends no process, and changes nothing."""
         self.pool.share([b"x" * 1000], 64)
         opener = os.fork()
         if opener == 0:
@@ -202,7 +202,7 @@ class Files(unittest.TestCase):
         before = signal.signal(signal.SIGALRM, share)
         try:
             for i in range(5000):
-                signal.setitimer(signal.ITIMER_REAL, (1 + i % 20) * 1e-5)  # once: a handler must not be interrupted by the next one, and so on
+                signal.setitimer(signal.ITIMER_REAL, (1 + i % 20) * 1e-5)  # once: otherwise each handler could be interrupted by the next one
                 segment = self.pool.share([b"%d" % i], 64)
                 self.assertEqual(os.pread(segment.fd, 10, 0)[:len(b"%d" % i)], b"%d" % i)
                 del segment
@@ -224,7 +224,7 @@ class Files(unittest.TestCase):
     def test_a_kernel_without_leases(self):
         for error in (errno.EINVAL, errno.EACCES, errno.ENOSYS):
             with mock.patch.object(memory._File, "free", raises(error)):
-                pool = Pool()  # which finds out at its first file
+                pool = Pool()  # the process notices this at its first file
                 for text in (b"a" * 1000, b"b" * 2000):
                     segment = pool.share([text], 64)
                     self.assertEqual(os.pread(segment.fd, 4000, 0)[:len(text)], text)
@@ -247,7 +247,8 @@ class Files(unittest.TestCase):
 
 class Calls(Case):
     def test_results_that_are_kept(self):
-        """A result keeps its value when the worker returns the next one; and what a worker has got.
+        """A result keeps its value when the worker returns the next one; and so do the arguments of
+        a worker.
         """
         g = self.group(2)
         kept = []

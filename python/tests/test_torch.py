@@ -1,4 +1,4 @@
-"""Workers that train with torch, and the example that does."""
+"""Workers that train with torch, and the example that trains with torch."""
 
 import os
 import subprocess
@@ -14,8 +14,8 @@ EXAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "
 @unittest.skipIf(find_spec("torch") is None, "torch is not there")
 class Torch(Case):
     def test_gloo(self):
-        """Among the workers of two nodes; the second group is forked from what the first has
-        imported."""
+        """An all-reduce among the workers of two nodes; the second group is forked from a process
+        with the imports of the first."""
         cluster = self.cluster([2, 2])
         for _ in range(2):
             g = self.group(target="workers:Gloo", cluster=cluster, preload="torch,torch.distributed")
@@ -23,7 +23,7 @@ class Torch(Case):
             self.assertTrue(g.shutdown())
 
     def test_grpo_toy(self):
-        # SIGABRT has it print where its threads stand.
+        # SIGABRT makes it print the stacks of its threads.
         out = subprocess.run(["timeout", "-k", "10", "-s", "ABRT", "300", sys.executable, "-X", "faulthandler", EXAMPLE, self.dir.name], capture_output=True, text=True)
         self.assertEqual(out.returncode, 0, out.stdout + out.stderr)
         self.assertIn("failed (killed)", out.stdout)

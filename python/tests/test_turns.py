@@ -1,4 +1,4 @@
-"""Groups that take turns on the same places. Memory of GPUs is what test_gpus.py has."""
+"""Groups that take turns on the same places. test_gpus.py tests the memory of GPUs."""
 
 import os
 import sys
@@ -101,7 +101,7 @@ class Turns(Case):
         with a.active():
             other = self.apart(self.work, b)
             self.waits(self.shared, 1)
-            self.apart(self.work, a)()  # though b waits for longer
+            self.apart(self.work, a)()  # although b has waited longer
             self.assertNotIn("b work", self.said())
         other()
         self.assertEqual(self.said()[-4:], ["a work", "a offload", "b onload", "b work"])
@@ -127,7 +127,7 @@ class Turns(Case):
         self.assertEqual((self.shared._turns.running, self.shared._turns.queue), ({}, []))
 
     def holding(self):
-        """A file, and a Python that does not begin while it is there."""
+        """A file, and a Python that does not begin while the file exists."""
         held, python = self.path("held"), self.path("python")
         with open(python, "w") as f:
             f.write(f"#!/bin/sh\nwhile [ -e {held} ]; do sleep 0.01; done\nexec {sys.executable} \"$@\"\n")
@@ -135,8 +135,8 @@ class Turns(Case):
         return held, python
 
     def test_a_group_that_is_being_started(self):
-        """It may load where another group's turn begins: that one waits for it, and it gets the
-        order to offload."""
+        """A starting group may load its model when another group's turn begins: the other group
+        waits for it, and it gets the order to offload."""
         held, python = self.holding()
         a, = self.groups("a")
         open(held, "w").close()
@@ -153,7 +153,7 @@ class Turns(Case):
         self.assertEqual(self.said(), ["b offload", "a onload", "a work"])
 
     def test_a_group_that_ends_in_its_turn(self):
-        """Others do not wait for it, though a thread is still in its block."""
+        """Others do not wait for an ended group, although a thread is still in its block."""
         a, b = self.groups("a", "b")
         c = self.turner("c", restart_on_failure=False)
         with c.active(LIMIT):
@@ -170,8 +170,8 @@ class Turns(Case):
         self.assertEqual((self.shared._turns.running, self.shared._turns.queue), ({}, []))
 
     def test_a_restart_beside_a_turn(self):
-        """The nodes of workers that are being started are unknown: not together with those of
-        another group's turn."""
+        """The nodes of starting workers are unknown: such a group has no turn together with another
+        group."""
         held, python = self.holding()
         a, = self.groups("a")
         b = self.turner("b", restart_on_failure=False, python=python)
@@ -203,7 +203,7 @@ class Turns(Case):
             self.work(a)
         self.assertEqual(caught.exception.method, "offload")
         open(self.path("log") + ".well", "w").close()
-        self.work(a)  # it is asked again
+        self.work(a)  # the group is asked again
         self.assertEqual(self.said()[-5:], ["c work", "c offload", "c offload", "a onload", "a work"])
 
     def test_an_onload_that_fails(self):
@@ -229,7 +229,7 @@ class Turns(Case):
         with self.assertRaises(WorkerFailureError):
             with a.active():
                 a.run_single_worker_single_data("work", 1, a.workers[1].pid).result(LIMIT)
-        self.work(b)  # the workers of a are others now, and may have loaded what they had
+        self.work(b)  # a has new workers now, which may have loaded the model again
         self.assertEqual(self.said(), ["b offload", "a onload", "a offload", "b onload", "b work"])
         c = self.turner("c", restart_on_failure=False)
         with self.assertRaises(WorkerFailureError):

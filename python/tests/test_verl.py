@@ -31,7 +31,7 @@ class Verl(Case):
             ray.util.remove_placement_group(ray.util.placement_group.PlacementGroup(ray.PlacementGroupID.from_hex(group)))
 
     def test_its_own_tests(self):
-        """Those that need no GPU, and of the others those that use none: all share a session."""
+        """The tests that need no GPU, and the other tests that use none: all share a session."""
         for name, functions in (
             ("auto_padding_on_cpu", 1), ("decorator_on_cpu", 3), ("fused_workers_on_cpu", 1), ("get_set_dispatch_collect_cpu", 1), ("ray_local_envs_on_cpu", 2),
             ("ray_utils_on_cpu", 3), ("colocated_workers", 1), ("colocated_workers_fused", 1), ("nested_worker", 1),

@@ -1,4 +1,4 @@
-"""Classes that the tests have workers make."""
+"""Classes of the workers in the tests."""
 
 import os
 import pickle
@@ -85,7 +85,7 @@ class Worker:
         return self.rank
 
     def sleep_uninterrupted(self, path, until):
-        """The first word that it should end is lost."""
+        """The first request to end is lost."""
         before = signal.signal(signal.SIGURG, signal.SIG_IGN)
         open(path, "w").close()
         while not os.path.exists(until):
@@ -94,7 +94,7 @@ class Worker:
         time.sleep(600)
 
     def nth(self, value=None):
-        """How often it was called."""
+        """The number of calls."""
         self.called = getattr(self, "called", 0) + 1
         return self.called
 
@@ -128,7 +128,7 @@ class Worker:
         time.sleep(60)
 
     def kill_and_echo(self, pid):
-        """One dies, and the other fails because of that."""
+        """One worker dies, and the other fails because of that."""
         if os.getpid() == pid:
             os.kill(pid, signal.SIGKILL)
         try:
@@ -180,7 +180,7 @@ class Worker:
 
 
 class Lingerer:
-    """It says how far its coroutine came which waits for something."""
+    """It reports the progress of its coroutine, which waits for an event."""
 
     def __init__(self):
         self.said = []
@@ -207,7 +207,7 @@ class Lingerer:
 
 
 class Strange(Exception):
-    """It can be pickled, and not made again."""
+    """It can be pickled, but not unpickled."""
 
     def __init__(self, a, b):
         super().__init__("strange")
@@ -220,7 +220,7 @@ class Unmakeable:
 
 
 class MadeOnce:
-    """It cannot be made again once a file is there."""
+    """It cannot be unpickled once a file exists."""
 
     def __init__(self, path):
         self.path = path
@@ -234,8 +234,8 @@ class MadeOnce:
 
 
 class Turner:
-    """It writes its orders to a file. A simulated driver says how much memory of a GPU it has: held
-    is its directory."""
+    """It writes its orders to a file. A simulated driver, whose directory is held, reports how much
+    memory of a GPU it has."""
 
     def __init__(self, log, name, held="", size=0, keeps=0, fails="", slow="", loads=False):
         self.log, self.name, self.held, self.size, self.keeps, self.fails, self.slow = log, name, held, size, keeps, fails, slow
@@ -278,7 +278,7 @@ class Turner:
 
 
 class Sleeper(Turner):
-    """By vLLM's names."""
+    """The same with vLLM's names."""
 
     def sleep(self):
         self.say("sleep")
@@ -298,7 +298,7 @@ class Point:
 
 
 class Arrays:
-    """Of NumPy."""
+    """The same with NumPy."""
 
     def total(self, array):
         return float(array.sum()), array.flags.writeable

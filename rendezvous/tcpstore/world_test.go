@@ -203,7 +203,7 @@ func (w *world) step() {
 	}
 }
 
-// leave replaces a client with a new one, whatever the client waits for.
+// leave replaces a client with a new one, no matter what the client waits for.
 func (w *world) leave(i int) {
 	c := w.clients[i]
 	w.log("%d: client %d leaves", w.now, c.id)

@@ -4,9 +4,9 @@
     python3 prove.py [--golaunch DIR] [--report FILE] [CHECK...]
 
 `make gpu` packs it with both builds of golaunch. Each check is a function below: it runs the real
-command and raises AssertionError with what it saw instead. By default all checks run, within 15
-minutes together. For each check the report says whether it passed, failed or could not run, and
-why.
+command, and raises AssertionError with the output if that is wrong. By default all checks run,
+within 15 minutes together. For each check the report says whether it passed, failed or could not
+run, and why.
 """
 
 import argparse
@@ -28,11 +28,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class CannotRun(Exception):
-    """This machine lacks what a check needs."""
+    """This machine lacks a requirement of a check."""
 
 
 class Machine:
-    """Where golaunch is, and what a check puts into the report."""
+    """The path of golaunch, and a check's part of the report."""
 
     def __init__(self, binaries, scratch, end):
         self.end = end
@@ -45,8 +45,8 @@ class Machine:
         self.report.append(text.rstrip())
 
     def run(self, *command, code=0, limit=120, env=None, show=True, data=False):
-        """Runs a command and returns its output: stdout if data, else both streams. The exit code
-        must be code, unless code is None."""
+        """Runs a command and returns its output: stdout if data is true, else both streams. The
+        exit code must be code, unless code is None."""
         began = time.monotonic()
         limit = max(1.0, min(limit, self.end - began))
         try:
@@ -136,7 +136,7 @@ def visibility(m):
 
 
 def doctor(m):
-    """doctor names what is wrong with this machine, and what it could not check."""
+    """doctor names the problems of this machine, and the checks that were impossible."""
     out = m.job("doctor", code=None)
     assert "panic" not in out
 
@@ -230,7 +230,7 @@ torch.cuda.synchronize()
 
 
 def xid(m):
-    """A failed assertion in a kernel is reported as the GPU's, by the job and by explain."""
+    """A failed assertion in a kernel is reported as an error of the GPU, by the job and by explain."""
     torch_on_cuda()
     program = m.write("fault.py", """
 import torch

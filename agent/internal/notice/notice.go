@@ -147,7 +147,7 @@ func (to Receiver) write(n Notice) error {
 // maxNotice bounds what is read of a notice file, in bytes: a rank may have overwritten it.
 const maxNotice = 64 << 10
 
-// Read reads a notice file, whatever the rank has put in its place.
+// Read reads a notice file. The rank may have put any kind of file in its place.
 func Read(path string) (n Notice, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {

@@ -62,7 +62,7 @@ func (c *client) hear(m any) error {
 }
 
 // begin begins a session. Clients of 0.6 and later need no answers. Clients of 0.4.1 wait for
-// answers whatever their configuration says.
+// answers with any configuration.
 func (c *client) begin(m initMsg) error {
 	s := c.server
 	warmUp := s.o.Config.WarmUp

@@ -38,7 +38,7 @@ func Files(count int) error {
 }
 
 // These are the limits of execve(2), in bytes. The first is for one string. The others are the
-// least and the most for all strings, whatever the stack's limit.
+// least and the most for all strings, with any limit of the stack.
 const (
 	maxString    = 128 << 10
 	leastStrings = 128 << 10

@@ -96,7 +96,7 @@ type span struct {
 
 func (s span) until(now int64) int64 { return s.ranks * (now - s.since) }
 
-// account has the cost of a cause on a node. open counts the units that the cause holds up.
+// account has the cost of a cause on a node. open counts the units that the cause delays.
 type account struct {
 	cause, node string
 	times, open int

@@ -45,7 +45,7 @@ type Spec struct {
 	// go on; only for a [Spec.Gang].
 	LostRanks int
 	// MaxRestarts is the budget of each replica group. Otherwise it is one budget for the whole job,
-	// however many nodes and units it has.
+	// for any number of nodes and units.
 	MaxRestarts int
 	// RefillAfter is how long the job must run without a failure to get its whole budget back. With
 	// 0 it never gets the budget back.

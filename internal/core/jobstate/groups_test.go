@@ -54,7 +54,7 @@ func TestGroupWorlds(t *testing.T) {
 	}
 }
 
-// checkGroups checks what holds whatever the units are. An agent checks that no earlier attempt of a
+// checkGroups checks rules that hold for all units. An agent checks that no earlier attempt of a
 // unit lives when the next one starts.
 func (t *truth) checkGroups(actions []job.Action, reason string) error {
 	switch {

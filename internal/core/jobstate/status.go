@@ -72,7 +72,7 @@ func (s *State) Result() (report.Result, bool) {
 	return s.outcome(), true
 }
 
-// outcome is the result, with its cause as far as it is known now.
+// outcome is the result, with its cause if that is known now.
 func (s *State) outcome() report.Result {
 	r := *s.ending.result
 	if s.ending.fatal != noUnit {

@@ -4,7 +4,7 @@
 // An archive's ID is the SHA-256 of its bytes. So a changed file makes another archive, and equal
 // archives are kept and sent once. A process that uses an archive, or a directory that was unpacked
 // from one, holds a lock (flock(2)) that ends with the process. So the next process finds and
-// removes whatever a killed process has left behind, and never removes anything in use.
+// removes everything that a killed process has left behind, and never removes anything in use.
 package workspace
 
 import (

@@ -78,7 +78,7 @@ func (a aws) line(tag string) []string {
 	return append(append([]string{"aws", "ec2"}, a.words(tag, "")...), a.everywhere...)
 }
 
-// awsFields are what list reads of each instance.
+// awsFields are the fields that list reads of each instance.
 const awsFields = "Reservations[].Instances[].{ID:InstanceId,State:State.Name,Why:StateReason.Message,Private:PrivateIpAddress,Public:PublicIpAddress,Tags:Tags}"
 
 func (a aws) list(ctx context.Context, kind string) ([]Machine, error) {
@@ -126,7 +126,7 @@ func (a aws) remove(ctx context.Context, all []Machine) error {
 	return err
 }
 
-// shape asks how many GPUs and CPUs an instance type has.
+// shape asks for the numbers of GPUs and CPUs of an instance type.
 func (a aws) shape(ctx context.Context) (gpus, cpus int, err error) {
 	o, err := parseOptions(a.options)
 	if err != nil {
@@ -159,7 +159,7 @@ func (a aws) shape(ctx context.Context) (gpus, cpus int, err error) {
 	return gpus, kind.VCpuInfo.DefaultVCpus, nil
 }
 
-// Shape is how many GPUs and CPUs a machine of this kind has. Only AWS tells.
+// Shape returns the numbers of GPUs and CPUs of a machine of this kind. Only AWS provides them.
 func (p *Cloud) Shape(ctx context.Context) (gpus, cpus int, err error) {
 	if a, is := p.api.(aws); is {
 		return a.shape(ctx)

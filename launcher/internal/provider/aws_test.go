@@ -67,7 +67,7 @@ func (e *ec2) cloud(kind string, words ...string) *Cloud {
 	return p
 }
 
-// fails has the next n calls of an action fail.
+// fails makes the next n calls of an action fail.
 func (e *ec2) fails(action string, n, status int, code, message string) {
 	e.t.Helper()
 	if err := os.WriteFile(filepath.Join(e.faults, action), fmt.Appendf(nil, "%d %d %s %s", n, status, code, message), 0o600); err != nil {

@@ -47,7 +47,7 @@ func newAzure(o options, cfg CloudConfig) (azure, error) {
 	if strings.EqualFold(strings.Join(o.values("--priority"), ""), "Spot") {
 		defaults = append(defaults, option{name: "--eviction-policy", words: []string{"--eviction-policy", "Delete"}})
 	}
-	if o.has("--data-disk-sizes-gb") && !o.has("--attach-data-disks") { // data disks that the user attaches are the user's
+	if o.has("--data-disk-sizes-gb") && !o.has("--attach-data-disks") { // attached data disks belong to the user
 		defaults = append(defaults, option{name: "--data-disk-delete-option", words: []string{"--data-disk-delete-option", "Delete"}})
 	}
 	for _, d := range defaults {
@@ -58,8 +58,9 @@ func newAzure(o options, cfg CloudConfig) (azure, error) {
 	return a, nil
 }
 
-// network is the virtual network of a cluster whose file names none. az makes the network with the
-// first machine, and tags it, like everything that az makes for a machine, with the machine's tags.
+// network is the virtual network of a cluster whose file names no network. az makes the network
+// with the first machine, and tags it, like everything that az makes for a machine, with the
+// machine's tags.
 func network(cluster string) string { return "golaunch-" + cluster }
 
 func (a azure) call(ctx context.Context, words ...string) ([]byte, error) {
@@ -125,7 +126,7 @@ func (a azure) remove(ctx context.Context, all []Machine) error {
 	return err
 }
 
-// rest returns the IDs of what az has made for machines of the cluster.
+// rest returns the IDs of the resources that az has made for machines of the cluster.
 func (a azure) rest(ctx context.Context) ([]string, error) {
 	query := fmt.Sprintf("[?tags.%q=='%s'].{ID:id}", clusterTag, a.cfg.Cluster)
 	out, err := a.call(ctx, append(append([]string{"resource", "list"}, a.group...), "--query", query)...)
@@ -147,13 +148,14 @@ func (a azure) rest(ctx context.Context) ([]string, error) {
 }
 
 const (
-	// restLimit bounds how long the deletion of the rest of machines may take. restEvery is the
-	// time between two lists of the rest, since there is no event for the end of the deletion.
+	// restLimit bounds the time for the deletion of the resources of machines that are gone.
+	// restEvery is the time between two lists of these resources, since there is no event for the
+	// end of the deletion.
 	restLimit, restEvery = 10 * time.Minute, 5 * time.Second
 )
 
-// removeRest deletes the rest of machines that are gone, until a list of the rest is empty. Azure
-// cannot delete a resource while another one, which is still being deleted, uses it.
+// removeRest deletes the resources of machines that are gone, until a list of these resources is
+// empty. Azure cannot delete a resource while another one, which is still being deleted, uses it.
 func (a azure) removeRest(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, restLimit)
 	defer cancel()

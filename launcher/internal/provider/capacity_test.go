@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestNewNodesFindWhatTheCoordinatorFinds: new nodes do so although they start in another
-// directory.
+// TestNewNodesFindWhatTheCoordinatorFinds: new nodes find the same files as the coordinator,
+// although they start in another directory.
 func TestNewNodesFindWhatTheCoordinatorFinds(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

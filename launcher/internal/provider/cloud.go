@@ -22,7 +22,7 @@ type Cloud struct {
 	machines map[string]Machine
 }
 
-// CloudConfig is what machines of a kind have in common.
+// CloudConfig has the common settings of the machines of a kind.
 type CloudConfig struct {
 	// Cluster and Kind are the names by which golaunch finds the machines.
 	Cluster, Kind string
@@ -105,7 +105,7 @@ func (p *Cloud) CreateAgain(ctx context.Context, tag, nonce string) error {
 	return p.api.create(ctx, []string{tag}, nonce)
 }
 
-// Login is how ssh logs in to the cloud's machines.
+// Login returns the login of ssh on the cloud's machines.
 func (p *Cloud) Login() Login { return p.cfg.Login }
 
 // Line implements Provider.
@@ -158,14 +158,14 @@ func (p *Cloud) Delete(ctx context.Context, tags []string) error {
 	return p.api.remove(ctx, remove)
 }
 
-// Cluster returns all machines of the cluster, of whatever kind.
+// Cluster returns all machines of the cluster, of any kind.
 func (p *Cloud) Cluster(ctx context.Context) ([]Machine, error) { return p.api.list(ctx, "") }
 
 // Remove deletes machines.
 func (p *Cloud) Remove(ctx context.Context, all []Machine) error { return p.api.remove(ctx, all) }
 
-// If no machine of the cluster is left, RemoveRest deletes all else that the cloud has made for the
-// machines, such as their network. Only Azure leaves anything.
+// If no machine of the cluster is left, RemoveRest deletes all other resources that the cloud has
+// made for the machines, such as their network. Only Azure leaves such resources.
 func (p *Cloud) RemoveRest(ctx context.Context) error {
 	a, is := p.api.(azure)
 	if !is {
@@ -217,7 +217,7 @@ func (c CloudConfig) tags() map[string]string {
 	return all
 }
 
-// pairs are KEY=VALUE of a map, in order.
+// pairs returns the entries of a map as KEY=VALUE, in order.
 func pairs(m map[string]string) (all []string) {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		all = append(all, key+"="+m[key])

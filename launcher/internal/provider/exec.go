@@ -15,17 +15,17 @@ type Exec struct {
 	Agent   Agent
 }
 
-// request is what the command reads from stdin, and answer what it prints.
+// request is the command's standard input, and answer is its output.
 type (
 	request struct {
 		Operation string `json:"operation"`
 		Kind      string `json:"kind"`
-		// Nodes are there for create and delete.
+		// Nodes is set for create and delete.
 		Nodes []requestedNode `json:"nodes,omitempty"`
 	}
 	requestedNode struct {
 		Tag string `json:"tag"`
-		// Agent is the command line that the node must run; only for create.
+		// Agent is the command line that the node must run; it is set only for create.
 		Agent []string `json:"agent,omitempty"`
 	}
 	answer struct {

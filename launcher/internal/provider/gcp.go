@@ -52,8 +52,8 @@ func (g gcp) call(ctx context.Context, verb string, words ...string) ([]byte, er
 	return call{name: "gcloud", args: append(g.words(verb, words...), "--quiet")}.run(ctx)
 }
 
-// createWords create instances. If some fail, gcloud creates the others. It waits for them, since
-// only then does it say that a zone has no capacity.
+// createWords create instances. If some fail, gcloud creates the others. It waits for them, because
+// gcloud reports only after a wait that a zone has no capacity.
 func (g gcp) createWords(tags []string) []string {
 	return append(append(append([]string{}, tags...), "--zone="+g.zone), g.options...)
 }

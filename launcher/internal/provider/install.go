@@ -17,7 +17,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/ssh"
 )
 
-// Login is how ssh logs in to machines of a cloud.
+// Login has the settings with which ssh logs in to machines of a cloud.
 type Login struct {
 	// User is the user's name on the machines. If it is empty, golaunch chooses a name; on AWS,
 	// ssh_config chooses it.
@@ -30,8 +30,8 @@ type Login struct {
 	KnownHosts string
 }
 
-// NewLogin returns a login with a key. If the cluster's file names none, the key is in the
-// directory of the cluster, made at first use.
+// NewLogin returns a login with a key. If the cluster's file names no key, the key is in the
+// directory of the cluster, and is made at first use.
 func NewLogin(ctx context.Context, user, key, dir string) (Login, error) {
 	l := newLogin(user, key, dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -48,7 +48,7 @@ func NewLogin(ctx context.Context, user, key, dir string) (Login, error) {
 	return l, err
 }
 
-// sampleLogin is the same login, and makes no key.
+// sampleLogin returns the same login, but makes no key.
 func sampleLogin(ctx context.Context, user, key, dir string) (Login, error) {
 	l := newLogin(user, key, dir)
 	if _, err := os.Stat(l.Key); key == "" && errors.Is(err, fs.ErrNotExist) {
@@ -107,8 +107,8 @@ func (p *Cloud) ssh(ctx context.Context, m Machine, stdin io.Reader, script stri
 // setupArgument begins the argument of a machine's setup that has its tag.
 const setupArgument = "capacity.setup="
 
-// lookScript says how far a machine is, by its processes: the process of the setup becomes the
-// agent. A setup that has just begun may not show yet.
+// lookScript reports the progress of a machine, by its processes: the process of the setup becomes
+// the agent. A setup that has just begun may not show yet.
 func lookScript(tag string) string {
 	return fmt.Sprintf(`
 runs() { grep -qsxz "$1" /proc/[0-9]*/cmdline; }
@@ -122,9 +122,9 @@ fi
 tail -n 1 log 2>/dev/null || :`, strings.ReplaceAll(tagArgument, ".", `\.`), strings.ReplaceAll(setupArgument, ".", `\.`), tag)
 }
 
-// install starts the setup of a machine unless the setup has begun, and says how far the machine
-// is. An error says that the machine is of no use. If ssh cannot reach the machine yet, there is no
-// error.
+// install starts the setup of a machine unless the setup has begun, and reports the progress of the
+// machine. An error means that the machine is of no use. If ssh cannot reach the machine yet, there
+// is no error.
 func (p *Cloud) install(ctx context.Context, m Machine) (string, error) {
 	out, err := p.ssh(ctx, m, nil, lookScript(m.Tag))
 	if err != nil {
@@ -200,7 +200,7 @@ func PlaceScript(files []File) string {
 	return b.String()
 }
 
-// target is where a file goes, as a word of the shell.
+// target returns the path of a file on the machine, as a word of the shell.
 func target(to string) string {
 	if rest, home := strings.CutPrefix(to, "~/"); home {
 		return `"$HOME"/` + shellword.Quote(rest)

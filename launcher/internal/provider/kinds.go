@@ -18,7 +18,8 @@ type Provider interface {
 	Line(tag string) []string
 }
 
-// Sample returns a provider of a kind that only shows its Line. It leaves nothing on this machine.
+// Sample returns a provider of a kind that does nothing except show its Line. It leaves nothing on
+// this machine.
 func Sample(ctx context.Context, file capacityfile.File, k capacityfile.Kind, agent Agent) (Provider, error) {
 	return newProvider(ctx, file, k, agent, "", sampleLogin)
 }
@@ -58,7 +59,7 @@ func newProvider(ctx context.Context, file capacityfile.File, k capacityfile.Kin
 	return NewCloud(k.Provider, k.Words, cfg)
 }
 
-// Files returns the files that machines get, as the cluster's file says.
+// Files returns the files that machines get according to the cluster's file.
 func Files(file capacityfile.File) (all []File) {
 	for _, f := range file.Files {
 		all = append(all, File{To: f.To, From: f.From})

@@ -141,12 +141,13 @@ func (p Kubernetes) Line(string) []string {
 	return append([]string{"kubectl", "create", "--filename=-", "--output=name"}, p.options...)
 }
 
-// podFields are what List reads of each pod: its name, its phase, the reason for the phase, and why
-// it has no machine.
+// podFields are the fields that List reads of each pod: its name, its phase, the reason for the
+// phase, and why it has no machine.
 const podFields = `{range .items[*]}{.metadata.name}{"\t"}{.status.phase}{"\t"}{.status.reason}{"\t"}` +
 	`{.status.conditions[?(@.type=="PodScheduled")].message}{"\n"}{end}`
 
-// List implements rendezvous.Provider. It omits pods that have ended: they are no nodes any more.
+// List implements rendezvous.Provider. It omits pods that have ended: such pods are no nodes any
+// more.
 func (p Kubernetes) List(ctx context.Context) (map[string]string, error) {
 	out, err := p.kubectl(ctx, nil, "get", "pods", "--selector="+kindLabel+"="+p.kind, "--output=jsonpath="+podFields)
 	if err != nil {

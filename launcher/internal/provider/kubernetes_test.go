@@ -95,7 +95,7 @@ func TestKubernetes(t *testing.T) {
 	}
 }
 
-// TestPodKeepsItsOwn: what golaunch does not set is as in the file, and pods share nothing.
+// TestPodKeepsItsOwn: fields that golaunch does not set are as in the file, and pods share nothing.
 func TestPodKeepsItsOwn(t *testing.T) {
 	const text = `
 apiVersion: v1

@@ -68,7 +68,7 @@ func (o options) values(name string) (all []string) {
 // has reports whether there is an option with one of these names.
 func (o options) has(names ...string) bool { return len(o.only(names...)) > 0 }
 
-// refuse fails if one of these options is there, since golaunch sets it itself.
+// refuse returns an error if one of these options is given, since golaunch sets it itself.
 func (o options) refuse(names ...string) error {
 	for _, x := range o {
 		if slices.Contains(names, x.name) {

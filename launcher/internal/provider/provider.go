@@ -44,13 +44,13 @@ func (a Agent) command(tag string) []string {
 }
 
 const (
-	// maxOutput bounds what a command prints.
+	// maxOutput bounds the output of a command.
 	maxOutput = 4 << 20
-	// endTime is how long a command may take to end after golaunch tells it to.
+	// endTime is the time that a command may take to end after golaunch has told it to end.
 	endTime = 2 * time.Second
 )
 
-// run runs a command of the site, and returns what it prints.
+// run runs a command of the site, and returns its output.
 func run(ctx context.Context, stdin []byte, name string, args ...string) ([]byte, error) {
 	return call{stdin: bytes.NewReader(stdin), name: name, args: args}.run(ctx)
 }
@@ -64,7 +64,7 @@ type call struct {
 	args  []string
 }
 
-// run returns what the command prints. The error of a failed command has the reason that the
+// run returns the output of the command. The error of a failed command has the reason that the
 // command printed on stderr. The command's environment does not have the coordinator's token, since
 // schedulers keep the environment of the jobs that they start.
 func (c call) run(ctx context.Context) ([]byte, error) {
@@ -128,12 +128,13 @@ func (g *group) close() {
 	_ = g.leader.Wait()         // with "signal: killed", which also closes alive
 }
 
-// maxWords bounds how much of a command's stderr is read, and maxLine how much of it a message shows.
+// maxWords bounds the part of a command's stderr that is read, and maxLine the part that a message
+// shows.
 const maxWords, maxLine = 16 << 10, 512
 
-// said is the first line of stderr that is no warning, with the next line if only that has the
-// reason, as in gcloud's "Could not fetch resource:". If there are only warnings, said is the first
-// of them.
+// said returns the first line of stderr that is no warning. If the reason is in the next line, as
+// after gcloud's "Could not fetch resource:", it adds that line. If there are only warnings, it
+// returns the first of them.
 func said(stderr []byte) string {
 	var lines []string
 	warning := ""
@@ -166,7 +167,7 @@ func isWarning(line string) bool {
 	return strings.Contains(strings.ToLower(line), "warning:") || strings.HasPrefix(line, "warnings.warn(")
 }
 
-// bounded keeps the beginning of what is written.
+// bounded keeps the beginning of the data that is written to it.
 type bounded struct {
 	text []byte
 	most int

@@ -41,7 +41,7 @@ func (p Slurm) script(tag string) string {
 	return "#!/bin/sh\nexec " + strings.Join(words, " ") + "\n"
 }
 
-// jobs returns the user's jobs, or those with the given names.
+// jobs returns the user's jobs, or the jobs with the given names.
 func (p Slurm) jobs(ctx context.Context, names ...string) (all []slurmJob, err error) {
 	// The name comes last, since it may contain anything.
 	args := []string{"--me", "--noheader", "--format=%i|%T|%r|%j"}
@@ -62,7 +62,7 @@ func (p Slurm) jobs(ctx context.Context, names ...string) (all []slurmJob, err e
 	return all, nil
 }
 
-// slurmJob is a job as squeue(1) has it.
+// slurmJob is a job in the output of squeue(1).
 type slurmJob struct{ id, state, reason, name string }
 
 // List implements rendezvous.Provider.

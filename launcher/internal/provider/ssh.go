@@ -28,7 +28,7 @@ type SSH struct {
 	Token string
 	// where has the host on which this coordinator last saw, or started, each tag.
 	where *hostTable
-	// last says that this coordinator is the last one: no later coordinator could refuse an agent
+	// last is true if this coordinator is the last one: no later coordinator could refuse an agent
 	// that comes back.
 	last bool
 }
@@ -89,11 +89,12 @@ func NewSSH(words []string, a Agent, token string) (SSH, error) {
 }
 
 const (
-	// aliveEvery is how often a connected host must answer.
+	// aliveEvery is the interval at which a connected host must answer.
 	aliveEvery = 5 * time.Second
 	// connectLimit is how long a host may take to answer.
 	connectLimit = 10 * time.Second
-	// fanOut is how many hosts are asked at once: each ssh is a process that computes keys.
+	// fanOut is the number of hosts that are asked at the same time: each ssh is a process that
+	// computes keys.
 	fanOut = 64
 	// tagArgument begins the argument of an agent that has its tag.
 	tagArgument = capacity.TagLabel + "="
@@ -240,8 +241,8 @@ func (p SSH) Delete(ctx context.Context, tags []string) error {
 	return nil
 }
 
-// stopScript makes agents leave, ends those that have not left within ten seconds, and prints the
-// tags that it has found. Tags have letters, digits and hyphens.
+// stopScript makes agents leave, ends the agents that have not left within ten seconds, and prints
+// the tags that it has found. Tags have letters, digits and hyphens.
 func stopScript(tags []string) string {
 	return fmt.Sprintf(`
 pids() { grep -lsxz "%s$1" /proc/[0-9]*/cmdline | cut -d / -f 3; }
@@ -262,7 +263,8 @@ done
 `, strings.ReplaceAll(tagArgument, ".", `\.`), strings.Join(tags, " "), tagArgument, logOf("$tag"))
 }
 
-// each runs a script on each host. It returns what the scripts print, and why some of them failed.
+// each runs a script on each host. It returns the output of the scripts, and the errors of scripts
+// that failed.
 func (p SSH) each(ctx context.Context, scripts map[string]string) (out map[string]string, failed map[string]error) {
 	type answer struct {
 		text []byte

@@ -48,7 +48,7 @@ for host; do [ "$host" = n1 ] || [ "$host" = n2 ] && break; done
 	if err := p.Delete(t.Context(), []string{"a-1"}); err == nil || err.Error() != why {
 		t.Error(err)
 	}
-	if err := p.Delete(t.Context(), []string{"a-2"}); err != nil { // whose agent the coordinator would refuse
+	if err := p.Delete(t.Context(), []string{"a-2"}); err != nil { // the coordinator would refuse the agent of a-2
 		t.Error(err)
 	}
 	if err := newSSH("").Delete(t.Context(), []string{"a-2"}); err == nil || !strings.HasPrefix(err.Error(), "a-2 may be on a host that cannot be reached: host n1: ") {

@@ -12,7 +12,8 @@ const port = 29400
 
 // batch reads what AWS Batch tells the nodes of a multi-node parallel job, whose attempts count
 // from 1 (https://docs.aws.amazon.com/batch/latest/userguide/job_env_vars.html). golaunch makes the
-// main node node 0, whatever its index. AWS Batch does not give the main node its own address.
+// main node node 0, no matter which index it has. AWS Batch does not give the main node its own
+// address.
 func batch(m Machine) (*Place, error) {
 	if !m.has("AWS_BATCH_JOB_NODE_INDEX") {
 		return nil, nil

@@ -1,4 +1,4 @@
-"""torchrun for a torch that was built without libuv: its rendezvous asks for libuv whatever USE_LIBUV says."""
+"""torchrun for a torch that was built without libuv: its rendezvous asks for libuv even if USE_LIBUV forbids it."""
 
 import functools
 

@@ -92,7 +92,7 @@ func spread(t *testing.T, nodes int, fails func() bool) (took time.Duration, sen
 	return took, sent
 }
 
-// TestSpread checks that the coordinator sends a workspace a few times, however many nodes want it,
+// TestSpread checks that the coordinator sends a workspace a few times, even if many nodes want it,
 // and that the time grows with the logarithm of their number.
 func TestSpread(t *testing.T) {
 	for nodes, most := range map[int]struct {

@@ -124,8 +124,8 @@ func (p *Participant) HoldHandshake(ctx context.Context, waiting *atomic.Int64) 
 	}
 }
 
-// leader returns the other process that leads, as far as this process knows. It returns the zero
-// Voter if there is none.
+// leader returns the other process that leads, if this process knows it. It returns the zero Voter
+// if there is none.
 func (p *Participant) leader() quorum.Voter {
 	if log := p.quorumLog(); log != nil {
 		if leader := log.Leader(); leader.ID != p.self.ID {

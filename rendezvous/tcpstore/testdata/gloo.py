@@ -2,7 +2,7 @@
 ports argv[2] and argv[3], each of which may be a list of ports at which ranks find it in turn.
 
 A rank of the first attempt dies between two collectives; the others are killed, and the second
-attempt runs to its end. Ranks are forked from what has imported torch.
+attempt runs to its end. Ranks are forked from a process that has imported torch.
 """
 import functools
 import os
@@ -18,7 +18,7 @@ dead, died = 1, 9
 
 
 def gang(attempt):
-    """Runs an attempt to its end, or until the rank that is to die has."""
+    """Runs an attempt to its end, or to the death of the rank that has to die."""
     ranks = {start(attempt, rank): rank for rank in range(size)}
     while ranks:
         pid, status = os.wait()

@@ -73,8 +73,7 @@ def use(ports):
         other.queue_push("queue", "2")
         assert popped == [b"1"] and other.queue_len("queue") == 1 and other.queue_pop("queue") == b"2"
 
-    # Another rank's values are visible once it says so, in any order of reading
-    # again.
+    # The values of another rank are visible once it reports them, in any order of repeated reads.
     if hasattr(store, "multi_get"):
         ids = [f"id{i}" for i in range(782)]
         readers = [client(ports) for _ in range(4)]
@@ -89,7 +88,7 @@ def use(ports):
         assert all(values == [(key * 30).encode() for key in ids] for values in got) and len(got) == 4
         for i in range(100):
             store.set("id0", str(i))
-            assert store.check(["id0"])  # the store has it
+            assert store.check(["id0"])  # the store has the value
             assert [c.get("id0") for c in readers] == [str(i).encode()] * 4
         assert store.delete_key("id0") and not any(c.check(["id0"]) for c in readers)
 

@@ -4,7 +4,8 @@ first step of each attempt.
     ddp.py NOTES [restart]
 
 With "restart", rank 1 kills itself at its third step of attempt 0. Times are of CLOCK_MONOTONIC, in
-nanoseconds; memory is the proportional one of all ranks together, after the first step, in kB.
+nanoseconds; memory is the proportional memory (PSS) of all ranks together, after the first step, in
+kB.
 """
 import os
 import signal
@@ -27,7 +28,7 @@ for name, others in {
 
 
 def train(notes, restart, attempt):
-    """Train in a process group that is there already."""
+    """Train in an existing process group."""
 
     def note(what, value):
         with open(notes, "a") as f:
@@ -48,7 +49,7 @@ def train(notes, restart, attempt):
         if step == 0:
             note("step", time.monotonic_ns())
             total = torch.tensor([proportional()])
-            dist.barrier()  # all have been measured while all lived
+            dist.barrier()  # all ranks were measured while all lived
             dist.all_reduce(total)
             if dist.get_rank() == 0:
                 note("memory", total.item())

@@ -1,5 +1,5 @@
-"""ddp.py's work on a Ray cluster that runs: Ray Train starts its ranks, and starts them again when
-one has died.
+"""The work of ddp.py on a running Ray cluster: Ray Train starts the ranks, and starts them again
+when one has died.
 
     ray_ddp.py RANKS NOTES DIRECTORY
 """

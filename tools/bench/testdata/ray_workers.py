@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster that runs: placed together, each answers once.
+"""Workers on a running Ray cluster: they are placed together, and each answers once.
 
     ray_workers.py RANKS
 """

@@ -13,8 +13,8 @@ type Incoming struct {
 const (
 	// ReadBuffer is the size of the buffer that all clients share, in bytes.
 	ReadBuffer = 64 << 10
-	// FirstChunk is the most memory, in bytes, that a long request gets before its bytes arrive,
-	// whatever length it claims. Each further chunk is at most Growth times what has arrived.
+	// FirstChunk is the most memory, in bytes, that a long request gets before its bytes arrive, no
+	// matter which length it claims. Each further chunk is at most Growth times what has arrived.
 	FirstChunk = 2 * ReadBuffer
 	Growth     = 4
 )
