@@ -119,7 +119,7 @@ func (r Request) room(n *Node, gpus int) int {
 	}
 	room := maxPerNode
 	if r.GPU {
-		room = min(room, gpus)
+		room = min(room, r.Fits(gpus))
 	}
 	if r.CPUs > 0 && n.CPUs != 0 {
 		room = max(0, min(room, n.CPUs/r.CPUs))
@@ -147,7 +147,7 @@ func (r Request) whole(n *Node) int {
 		return slots
 	}
 	if r.GPU {
-		return len(n.GPUs)
+		return r.Fits(len(n.GPUs))
 	}
 	return 0
 }

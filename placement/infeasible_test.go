@@ -46,6 +46,12 @@ func TestInfeasible(t *testing.T) {
 			"cannot place the job yet: found 1 of 2 nodes with room for 8 ranks; n3: 7 of 8 GPUs free, gpu5 held by pid 4411", 0, true,
 		},
 		{
+			"ranks that share GPUs", with(eight, func(r *Request) { r.PerNode, r.PerGPU, r.MinNodes = []int{15}, 2, 1 }),
+			[]Node{held, small},
+			"cannot place the job yet: found 0 of 1 node with room for 15 ranks; n2: has 4 GPUs, 8 wanted; " +
+				"n3: 7 of 8 GPUs free, gpu5 held by pid 4411", 0, true,
+		},
+		{
 			"a node is unfit", eight,
 			[]Node{free, sick(held)},
 			"cannot place the job: found 1 of 2 nodes with room for 8 ranks; n3: unfit: gpu-ecc; ask for less, or add nodes", 0, false,

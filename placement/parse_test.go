@@ -54,6 +54,26 @@ func TestParseStrategy(t *testing.T) {
 	}
 }
 
+func TestParsePerGPU(t *testing.T) {
+	for s, want := range map[string]int{
+		"1": 1, "1.0": 1, "1/1": 1, "0.5": 2, ".5": 2, " 1/2 ": 2, "0.25": 4, "0.2": 5, "0.1": 10, "1/3": 3, "0.125": 8, "1/48": 48, "0.333333333333": 3,
+	} {
+		if got, err := ParsePerGPU(s); err != nil || got != want {
+			t.Errorf("%q: got %d, %v; want %d", s, got, err, want)
+		}
+	}
+	for s, want := range map[string]string{
+		"0": "from 1/2 to 1/48", "": "from 1/2 to 1/48", "-0.5": "from 1/2 to 1/48", "half": "from 1/2 to 1/48", "NaN": "from 1/2 to 1/48",
+		"1/0": "from 1/2 to 1/48", "1/49": "from 1/2 to 1/48", "0.01": "from 1/2 to 1/48", "2/4": "from 1/2 to 1/48", "1/2.5": "from 1/2 to 1/48",
+		"0.3": "the nearest is 1/3", "0.33": "the nearest is 1/3", "0.6": "the nearest is 1/2", "0.9": "the nearest is 1/1",
+		"1.5": "a rank has one GPU, or a part of one such as 0.5", "2": "a rank has one GPU", "Inf": "a rank has one GPU",
+	} {
+		if got, err := ParsePerGPU(s); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), fmt.Sprintf("%q", s)) {
+			t.Errorf("%q: got %d, %v; want %q", s, got, err, want)
+		}
+	}
+}
+
 // The result of reading can be written and read again, and is a valid request.
 func FuzzParsePerNode(f *testing.F) {
 	for _, s := range []string{"8", "auto", "4,8,2", "", ",", "-1", "65536", " 1 , 2"} {

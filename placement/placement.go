@@ -43,6 +43,8 @@ type GPU struct {
 	// PCI is the device's address as sysfs writes it, "0000:0f:00.0"; empty for a declared GPU and
 	// on other nodes.
 	PCI string
+	// Memory is in bytes; 0 if unknown, for a declared GPU and on other nodes.
+	Memory int64
 	// HeldBy names the user of the device, for example "pid 4411"; empty when the device is free.
 	HeldBy string
 }
@@ -75,11 +77,15 @@ type Request struct {
 	MinNodes, MaxNodes int
 	// PerNode is the number of ranks on a node. It has one entry for all nodes, or MaxNodes entries
 	// in the order of node ranks ("4,8,2"). A job on n nodes then uses the first n entries. An
-	// entry of 0 or less is an error, except that a single [AllGPUs] means all GPUs of each node,
-	// or as many ranks as its [SlotsLabel] says.
+	// entry of 0 or less is an error, except that a single [AllGPUs] means as many ranks as all
+	// GPUs of each node have room for, or as its [SlotsLabel] says.
 	PerNode []int
-	// GPU is true if each rank needs a GPU of its own. Otherwise ranks are CPU processes.
+	// GPU is true if each rank needs a GPU, or a share of one. Otherwise ranks are CPU processes.
 	GPU bool
+	// PerGPU is how many ranks of a node share a GPU: with 2, each rank has half of one. 0 and 1
+	// give each rank a GPU of its own. The last GPU of a node may have fewer ranks. No other job
+	// gets the rest of it. Ranks share GPUs only with StrictPack.
+	PerGPU int
 	// CPUs and Memory (in bytes) are one bundle's share. 0 asks for nothing.
 	CPUs   int
 	Memory int64

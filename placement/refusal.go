@@ -21,8 +21,8 @@ func (r Request) refusal(c *candidate, want int) string {
 		want = max(1, want)
 	}
 	var why []string
-	if r.GPU && c.gpus < want {
-		why = append(why, gpuShortage(n.GPUs, c.gpus, want))
+	if r.GPU && r.Fits(c.gpus) < want {
+		why = append(why, gpuShortage(n.GPUs, c.gpus, r.Takes(want)))
 	}
 	if r.CPUs > 0 && n.CPUs != 0 && n.CPUs/r.CPUs < want {
 		why = append(why, fmt.Sprintf("has %s, %s of %d wanted", count(max(0, n.CPUs), "CPU"), count(want, "rank"), r.CPUs))

@@ -2,6 +2,20 @@ package placement
 
 func (r Request) allGPUs() bool { return len(r.PerNode) == 1 && r.PerNode[0] == AllGPUs }
 
+// perGPU returns how many ranks a GPU has.
+func (r Request) perGPU() int { return max(1, r.PerGPU) }
+
+// Fits returns how many ranks of the request the given number of GPUs of a node has room for.
+func (r Request) Fits(gpus int) int { return gpus * r.perGPU() }
+
+// Takes returns how many GPUs the given number of ranks takes on a node. CPU ranks take none.
+func (r Request) Takes(ranks int) int {
+	if !r.GPU {
+		return 0
+	}
+	return (ranks + r.perGPU() - 1) / r.perGPU()
+}
+
 // wholeGroups reports whether whole groups go to separate nodes, rather than single bundles to any
 // nodes.
 func (r Request) wholeGroups() bool {

@@ -74,15 +74,17 @@ func (r Request) plan(groups []*candidate) Plan {
 
 // deal appends the bundles of one group.
 func (r Request) deal(bundles []Bundle, c *candidate) []Bundle {
-	gpu := 0
+	gpu := -1
 	for local := range c.take {
 		b := Bundle{Rank: len(bundles), LocalRank: local}
 		if r.GPU {
+			if local%r.perGPU() == 0 {
+				gpu++
+			}
 			for c.node.GPUs[gpu].HeldBy != "" {
 				gpu++
 			}
 			b.GPU = &c.node.GPUs[gpu]
-			gpu++
 		}
 		bundles = append(bundles, b)
 	}

@@ -85,7 +85,7 @@ func twinWhole(r Request, n Node) int {
 	case err == nil:
 		return slots
 	case r.GPU && n.Labels[SlotsLabel] == "":
-		return len(n.GPUs)
+		return len(n.GPUs) * max(1, r.PerGPU)
 	}
 	return 0
 }
@@ -115,7 +115,7 @@ func twinFits(r Request, n Node, ranks int) bool {
 			return false
 		}
 	}
-	return (!r.GPU || ranks <= len(twinFree(n))) && (r.CPUs == 0 || n.CPUs == 0 || ranks*r.CPUs <= n.CPUs)
+	return (!r.GPU || ranks <= len(twinFree(n))*max(1, r.PerGPU)) && (r.CPUs == 0 || n.CPUs == 0 || ranks*r.CPUs <= n.CPUs)
 }
 
 // preferred sorts the nodes: kept nodes by rank, others by order. Names and addresses have one
@@ -232,6 +232,9 @@ func world(t *rapid.T) (Request, []Node) {
 	default:
 		r.PerNode = []int{AllGPUs}
 	}
+	if r.GPU && (r.Strategy == StrictPack || r.PerNode[0] == AllGPUs && r.Strategy != StrictSpread) {
+		r.PerGPU = rapid.IntRange(0, 3).Draw(t, "pergpu")
+	}
 	r.Order.By = rapid.SampledFrom([]string{"", ByIP, ByName, ByList, ByTopology}).Draw(t, "by")
 	if r.Order.By == ByList {
 		names := rapid.Permutation([]string{"n0", "n1", "n2", "n3", "n4", "gone"}).Draw(t, "names")
@@ -309,13 +312,21 @@ func checkPlan(t *rapid.T, r Request, p Plan) {
 			if b.GPU == nil {
 				continue
 			}
-			if b.GPU.HeldBy != "" || used[b.GPU.UUID] || !slices.Contains(g.Node.GPUs, *b.GPU) {
+			shared := local%max(1, r.PerGPU) > 0
+			if b.GPU.HeldBy != "" || used[b.GPU.UUID] != shared || !slices.Contains(g.Node.GPUs, *b.GPU) {
 				t.Errorf("rank %d has GPU %v, which is not to be had", b.Rank, *b.GPU)
 			}
 			used[b.GPU.UUID] = true
-			if local > 0 && b.GPU.Index <= g.Bundles[local-1].GPU.Index {
-				t.Errorf("GPUs of node rank %d are out of order", i)
+			if local == 0 {
+				continue
 			}
+			if before := g.Bundles[local-1].GPU.Index; before > b.GPU.Index || shared != (before == b.GPU.Index) {
+				t.Errorf("local ranks %d and %d of node rank %d have GPUs %d and %d", local-1, local, i, before, b.GPU.Index)
+			}
+		}
+		has := slices.CompactFunc(slices.Clone(g.Bundles), func(a, b Bundle) bool { return r.GPU && *a.GPU == *b.GPU })
+		if r.GPU && r.Takes(len(g.Bundles)) != len(has) {
+			t.Errorf("%d ranks are to take %d GPUs, and have %d", len(g.Bundles), r.Takes(len(g.Bundles)), len(has))
 		}
 	}
 	if p.WorldSize() != rank {

@@ -13,6 +13,9 @@ const (
 	maxPerNode = 1<<16 - 1
 )
 
+// MaxPerGPU is how many ranks may share a GPU. CUDA MPS serves no more clients on most GPUs.
+const MaxPerGPU = 48
+
 // Validate returns an error that explains why no nodes could satisfy a request.
 func (r Request) Validate() error {
 	switch {
@@ -26,6 +29,12 @@ func (r Request) Validate() error {
 		return fmt.Errorf("CPUs per rank must not be negative: %d", r.CPUs)
 	case r.Memory < 0:
 		return fmt.Errorf("memory per rank must not be negative: %d bytes", r.Memory)
+	case r.PerGPU < 0 || r.PerGPU > MaxPerGPU:
+		return fmt.Errorf("ranks per GPU must be from 1 to %d, not %d", MaxPerGPU, r.PerGPU)
+	case r.PerGPU > 1 && !r.GPU:
+		return fmt.Errorf("CPU ranks have no share of a GPU; ask for GPUs")
+	case r.PerGPU > 1 && !r.wholeGroups():
+		return fmt.Errorf("ranks that share a GPU are neighbours on a node, and %s may part them; use %s", r.Strategy, StrictPack)
 	}
 	for _, check := range []func() error{r.checkStrategy, r.checkPerNode, r.checkOrder, r.checkKeep} {
 		if err := check(); err != nil {

@@ -16,6 +16,16 @@ func TestValidate(t *testing.T) {
 		{func(r *Request) { r.MaxNodes = 1<<20 + 1 }, "1048577 nodes are more than the 1048576 that a job can have"},
 		{func(r *Request) { r.CPUs = -1 }, "CPUs per rank must not be negative: -1"},
 		{func(r *Request) { r.Memory = -1 }, "memory per rank must not be negative: -1 bytes"},
+		{func(r *Request) { r.PerGPU = 48 }, ""},
+		{func(r *Request) { r.PerGPU, r.PerNode, r.Strategy = 2, []int{AllGPUs}, Pack }, ""},
+		{func(r *Request) { r.PerGPU = 49 }, "ranks per GPU must be from 1 to 48, not 49"},
+		{func(r *Request) { r.PerGPU = -1 }, "ranks per GPU must be from 1 to 48, not -1"},
+		{func(r *Request) { r.PerGPU, r.GPU = 2, false }, "CPU ranks have no share of a GPU; ask for GPUs"},
+		{func(r *Request) { r.PerGPU, r.GPU = 1, false }, ""},
+		{
+			func(r *Request) { r.PerGPU, r.Strategy = 2, Spread },
+			"ranks that share a GPU are neighbours on a node, and SPREAD may part them; use STRICT_PACK",
+		},
 		{
 			func(r *Request) { r.PerNode = nil },
 			"ranks per node: 0 numbers for 2 nodes; give one number for all nodes, or one for each",

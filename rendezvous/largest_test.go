@@ -223,7 +223,7 @@ func largestSubmission() replica.Submission {
 				ID: largestID, Restart: job.RestartJob, MaxRestarts: big, RefillAfter: longest, ExcludeAfter: big, ExcludeFor: longest, GrowAfter: longest,
 				DrainTime: longest, ExitCodes: map[report.Ending]int{}, Rules: rules, Grace: longest,
 				Request: placement.Request{
-					MinNodes: 1, MaxNodes: wire.MaxSizes, GPU: true, CPUs: big, Memory: bigger, Strategy: placement.StrictPack,
+					MinNodes: 1, MaxNodes: wire.MaxSizes, GPU: true, PerGPU: placement.MaxPerGPU, CPUs: big, Memory: bigger, Strategy: placement.StrictPack,
 					PerNode: repeat(wire.MaxSizes, func(int) int { return wire.MaxRanks }),
 					Order:   placement.Order{By: placement.ByList, List: repeat(mostNodes, func(i int) string { return fmt.Sprintf("%0253d", i) })},
 				},

@@ -179,9 +179,7 @@ func (c *Coordinator) jobStatus(j *trackedJob) report.JobStatus {
 		}
 		s.Nodes = append(s.Nodes, n.Node.Name)
 		s.Ranks += len(n.Ranks)
-		if j.Job.Request.GPU {
-			s.GPUs += len(n.Ranks)
-		}
+		s.GPUs += j.Job.Request.Takes(len(n.Ranks))
 	}
 	return s
 }

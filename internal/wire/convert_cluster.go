@@ -36,7 +36,7 @@ func FromSubmission(s replica.Submission) []*pb.Submission {
 			GrowAfter: durationpb.New(s.Job.GrowAfter), DrainTime: durationpb.New(s.Job.DrainTime),
 			Request: &pb.Request{
 				MinNodes: int32(r.MinNodes), MaxNodes: int32(r.MaxNodes), PerNode: Convert(r.PerNode, toInt32),
-				Gpu: r.GPU, Cpus: int32(r.CPUs), Memory: r.Memory, Strategy: string(r.Strategy), OrderBy: r.Order.By,
+				Gpu: r.GPU, PerGpu: int32(r.PerGPU), Cpus: int32(r.CPUs), Memory: r.Memory, Strategy: string(r.Strategy), OrderBy: r.Order.By,
 				SharedAddr: r.SharedAddr,
 			},
 		},
@@ -67,7 +67,7 @@ func ToSubmission(m *pb.Submission) replica.Submission {
 				Request: placement.Request{
 					MinNodes: int(r.GetMinNodes()), MaxNodes: int(r.GetMaxNodes()),
 					PerNode: Convert(r.GetPerNode(), toInt),
-					GPU:     r.GetGpu(), CPUs: int(r.GetCpus()), Memory: r.GetMemory(), Strategy: placement.Strategy(r.GetStrategy()),
+					GPU:     r.GetGpu(), PerGPU: int(r.GetPerGpu()), CPUs: int(r.GetCpus()), Memory: r.GetMemory(), Strategy: placement.Strategy(r.GetStrategy()),
 					Order: placement.Order{By: r.GetOrderBy(), List: r.GetOrderList()}, SharedAddr: r.GetSharedAddr(),
 				},
 			},

@@ -122,7 +122,7 @@ func (s *supply) candidates(d cluster.Demand) []placement.Node {
 	special := d.GPUs != nil || d.Request.Order.By == placement.ByList
 	for _, b := range s.order {
 		taken := 0
-		if d.Request.GPU && b.shape.free < least {
+		if d.Request.GPU && d.Request.Fits(b.shape.free) < least {
 			continue
 		}
 		for _, n := range b.nodes {
@@ -214,16 +214,16 @@ func remaining[T int | int64](has, less T) T {
 
 // alike returns a key that is the same for equal demands.
 type alike struct {
-	nodes, per, cpus int
-	gpu              bool
-	memory           int64
-	strategy         placement.Strategy
-	other            string
+	nodes, per, cpus, perGPU int
+	gpu                      bool
+	memory                   int64
+	strategy                 placement.Strategy
+	other                    string
 }
 
 func keyOf(d cluster.Demand) alike {
 	r := d.Request
-	k := alike{nodes: r.MinNodes, per: r.PerNode[0], cpus: r.CPUs, gpu: r.GPU, memory: r.Memory, strategy: r.Strategy}
+	k := alike{nodes: r.MinNodes, per: r.PerNode[0], cpus: r.CPUs, gpu: r.GPU, perGPU: r.PerGPU, memory: r.Memory, strategy: r.Strategy}
 	if len(r.PerNode) > 1 || d.GPUs != nil || r.Order.By == placement.ByList || len(d.Holds)+len(d.Not) > 0 {
 		k.other = fmt.Sprintf("%v %v %v %v %v", r.PerNode, d.GPUs, r.Order, d.Holds, d.Not)
 	}

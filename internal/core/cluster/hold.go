@@ -174,7 +174,7 @@ func (s *State) usedBy(e *entry, g placement.Group) placement.Node {
 	n, r := s.nodes[g.Node.Name].facts, e.Job.Request
 	n.GPUs = nil
 	for _, b := range g.Bundles {
-		if b.GPU != nil {
+		if b.GPU != nil && !has(n.GPUs, b.GPU.Index) {
 			n.GPUs = append(n.GPUs, *b.GPU)
 		}
 	}

@@ -172,10 +172,19 @@ func (s *State) preempting(e *entry) string {
 
 // leastGPUs is how many GPUs a job needs for its smallest number of ranks.
 func leastGPUs(r placement.Request) int {
-	if !r.GPU {
-		return 0
+	return gpus(r, r.MinNodes)
+}
+
+// gpus is how many GPUs a request for that many nodes is for, at least; 0 for CPU ranks.
+func gpus(r placement.Request, nodes int) int {
+	if len(r.PerNode) == 1 {
+		return nodes * r.Takes(max(1, r.PerNode[0]))
 	}
-	return ranks(r, r.MinNodes)
+	sum := 0
+	for _, n := range r.PerNode[:nodes] {
+		sum += r.Takes(n)
+	}
+	return sum
 }
 
 // allowed is how many GPUs a user may hold in a priority; false if there is no limit.
@@ -197,7 +206,7 @@ func (s *State) exceeds(e *entry) bool {
 func (s *State) lacks(e *entry) int {
 	if !e.Job.Gang() {
 		if r, whole, ok := e.state.Wants(); ok && !whole {
-			return ranks(r, r.MinNodes)
+			return gpus(r, r.MinNodes)
 		}
 	}
 	return max(1, e.least-e.gpus)
@@ -223,7 +232,7 @@ func (s *State) capped(e *entry, r placement.Request, whole bool) placement.Requ
 	if whole {
 		room += e.gpus
 	}
-	for r.MaxNodes > r.MinNodes && ranks(r, r.MaxNodes) > room {
+	for r.MaxNodes > r.MinNodes && gpus(r, r.MaxNodes) > room {
 		r.MaxNodes--
 	}
 	if len(r.PerNode) > 1 {

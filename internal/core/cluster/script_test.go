@@ -202,6 +202,8 @@ func parseSpec(t *testing.T, f []string) Spec {
 			}
 		case "gpus":
 			r.GPU, r.PerNode = true, numbers(t, value)
+		case "share":
+			r.PerGPU = number(t, value)
 		case "procs":
 			r.PerNode = numbers(t, value)
 		case "cpus":

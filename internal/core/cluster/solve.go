@@ -37,7 +37,7 @@ func (s *State) solve(e *entry, except map[string]bool) (p placement.Plan, whole
 func (e *entry) expect(r placement.Request, err error, usable int) {
 	nodes, gpus := 0, 0
 	if r.GPU {
-		gpus = ranks(r, r.MinNodes)
+		gpus = leastGPUs(r)
 		for _, n := range e.held {
 			gpus -= len(n.GPUs)
 		}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/golaunch/golaunch/internal/core/words"
@@ -35,9 +36,12 @@ func needs(e *entry) string {
 		return "nodes in the place of lost ones"
 	}
 	nodes := words.Count(r.MinNodes, "node")
-	what := "rank"
+	what, per := "rank", r.PerNode
 	if r.GPU {
-		what = "GPU"
+		what, per = "GPU", slices.Clone(per)
+		for i, n := range per {
+			per[i] = r.Takes(n)
+		}
 	}
 	switch {
 	case len(r.PerNode) == 1 && r.PerNode[0] == placement.AllGPUs && !r.GPU:
@@ -47,9 +51,9 @@ func needs(e *entry) string {
 	case r.Strategy == placement.Pack || r.Strategy == placement.Spread || r.Strategy == placement.StrictSpread:
 		return words.Count(ranks(r, r.MinNodes), what)
 	case len(r.PerNode) == 1 && r.MinNodes == 1:
-		return nodes + " with " + words.Count(r.PerNode[0], what)
+		return nodes + " with " + words.Count(per[0], what)
 	case len(r.PerNode) == 1:
-		return fmt.Sprintf("%s with %s each", nodes, words.Count(r.PerNode[0], what))
+		return fmt.Sprintf("%s with %s each", nodes, words.Count(per[0], what))
 	}
-	return fmt.Sprintf("%s with %s %ss", nodes, strings.Trim(strings.ReplaceAll(fmt.Sprint(r.PerNode[:r.MinNodes]), " ", ","), "[]"), what)
+	return fmt.Sprintf("%s with %s %ss", nodes, strings.Trim(strings.ReplaceAll(fmt.Sprint(per[:r.MinNodes]), " ", ","), "[]"), what)
 }

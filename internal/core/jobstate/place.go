@@ -250,7 +250,7 @@ func (s *State) worthAsking() bool {
 	if nodes < s.shortage.enough {
 		return false
 	}
-	return s.strict() || nodes >= r.MinNodes || !r.GPU || s.roster.gpus >= ranks(r, r.MinNodes)
+	return s.strict() || nodes >= r.MinNodes || !r.GPU || r.Fits(s.roster.gpus) >= ranks(r, r.MinNodes)
 }
 
 // strict reports whether the job needs all nodes that the request names.

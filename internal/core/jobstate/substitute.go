@@ -96,12 +96,13 @@ func (s *State) smallest(nodeRank int, spares []placement.Node) []placement.Node
 func (s *State) room(n placement.Node) int {
 	r, room := s.spec.Request, math.MaxInt
 	if r.GPU {
-		room = 0
+		free := 0
 		for _, g := range n.GPUs {
 			if g.HeldBy == "" {
-				room++
+				free++
 			}
 		}
+		room = r.Fits(free)
 	}
 	if r.CPUs > 0 && n.CPUs != 0 {
 		room = min(room, n.CPUs/r.CPUs)

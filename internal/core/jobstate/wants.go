@@ -98,9 +98,11 @@ func (s *State) uncovered() []int {
 		}
 	}
 	slices.Sort(sizes)
+	whole := max(1, s.spec.Request.PerGPU)
 	for _, n := range s.roster.list() {
 		room := s.room(n)
-		if i := slices.IndexFunc(sizes, func(size int) bool { return size == room || room == math.MaxInt }); i >= 0 {
+		covers := func(size int) bool { return size <= room && room-size < whole || room == math.MaxInt }
+		if i := slices.IndexFunc(sizes, covers); i >= 0 {
 			sizes = slices.Delete(sizes, i, i+1)
 		}
 	}

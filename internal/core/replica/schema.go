@@ -17,13 +17,13 @@ charge.Ledger = chargeLedger: since idle users
 charge.Pair = chargePair: user kind
 charge.Time = chargeTime: nodes gpus
 placement.Node = placementNode: name addr others gpus cpus memory labels
-placement.GPU = placementGpu: index uuid pci heldBy
+placement.GPU = placementGpu: index uuid pci memory heldBy
 cluster.entry = entry: spec state seq queue inner wait held leaving ended done gpus least started
 	yields until charged
 cluster.Spec = clusterSpec: job within gpus backfill reserve colocated onlyJob priority user
 job.Spec = jobSpec: id request restart maxRestarts refillAfter excludeAfter excludeFor growAfter
 	drainTime exitCodes rules grace fixedPool pool groups minGroups lostRanks
-placement.Request = request: minNodes maxNodes perNode gpu cpus memory strategy order keep
+placement.Request = request: minNodes maxNodes perNode gpu perGpu cpus memory strategy order keep
 	sharedAddr
 placement.Order = order: by list
 jobstate.State = job: spec roster plan progress masters shortage budget verdicts suspects departures

@@ -196,7 +196,7 @@ func (j *Record) Start() *report.Start {
 // while there were no ranks, and for a reservation, whose ranks belong to other jobs.
 func (j *Record) Goodput(now time.Time) *report.Goodput {
 	unit := "rank"
-	if j.Job.Request.GPU {
+	if r := j.Job.Request; r.GPU && r.PerGPU <= 1 {
 		unit = "GPU"
 	}
 	switch {

@@ -84,7 +84,7 @@ var ErrLost = errors.New("a GPU is lost")
 func Placement(devices []Device) []placement.GPU {
 	gpus := make([]placement.GPU, len(devices))
 	for i, d := range devices {
-		gpus[i] = placement.GPU{Index: d.Index, UUID: d.UUID, PCI: d.PCI, HeldBy: heldBy(d.Holders)}
+		gpus[i] = placement.GPU{Index: d.Index, UUID: d.UUID, PCI: d.PCI, Memory: d.Memory, HeldBy: heldBy(d.Holders)}
 	}
 	return gpus
 }

@@ -253,10 +253,10 @@ func TestAwaitLeavesAnUnkillableProbe(t *testing.T) {
 
 func TestPlacement(t *testing.T) {
 	want := []placement.GPU{
-		{Index: 0, UUID: "GPU-0f000000-0000", PCI: "0000:0f:00.0", HeldBy: "pid 4411"},
-		{Index: 1, UUID: "GPU-8f000000-0000", PCI: "0000:8f:00.0", HeldBy: "pid 5000 and 99 more"},
+		{Index: 0, UUID: "GPU-0f000000-0000", PCI: "0000:0f:00.0", Memory: 150754820096, HeldBy: "pid 4411"},
+		{Index: 1, UUID: "GPU-8f000000-0000", PCI: "0000:8f:00.0", Memory: 150754820096, HeldBy: "pid 5000 and 99 more"},
 		{Index: 2, UUID: "MIG-aa000000-0000", PCI: "10000:01:00.0"},
-		{Index: 3, UUID: "MIG-bb000000-0000", PCI: "10000:01:00.0", HeldBy: "pid 77"},
+		{Index: 3, UUID: "MIG-bb000000-0000", PCI: "10000:01:00.0", Memory: 10468982784, HeldBy: "pid 77"},
 	}
 	if got := Placement(fake); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

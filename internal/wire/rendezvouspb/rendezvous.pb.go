@@ -6888,6 +6888,7 @@ type Request struct {
 	OrderBy       string                 `protobuf:"bytes,8,opt,name=order_by,json=orderBy,proto3" json:"order_by,omitempty"`
 	OrderList     []string               `protobuf:"bytes,9,rep,name=order_list,json=orderList,proto3" json:"order_list,omitempty"`
 	SharedAddr    bool                   `protobuf:"varint,10,opt,name=shared_addr,json=sharedAddr,proto3" json:"shared_addr,omitempty"`
+	PerGpu        int32                  `protobuf:"varint,11,opt,name=per_gpu,json=perGpu,proto3" json:"per_gpu,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6992,6 +6993,13 @@ func (x *Request) GetSharedAddr() bool {
 		return x.SharedAddr
 	}
 	return false
+}
+
+func (x *Request) GetPerGpu() int32 {
+	if x != nil {
+		return x.PerGpu
+	}
+	return 0
 }
 
 type WatchRequest struct {
@@ -9510,7 +9518,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\bpriority\x18\x18 \x01(\tR\bpriority\x1a<\n" +
 	"\x0eExitCodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\x93\x02\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xac\x02\n" +
 	"\aRequest\x12\x1b\n" +
 	"\tmin_nodes\x18\x01 \x01(\x05R\bminNodes\x12\x1b\n" +
 	"\tmax_nodes\x18\x02 \x01(\x05R\bmaxNodes\x12\x19\n" +
@@ -9524,7 +9532,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"order_list\x18\t \x03(\tR\torderList\x12\x1f\n" +
 	"\vshared_addr\x18\n" +
 	" \x01(\bR\n" +
-	"sharedAddr\"8\n" +
+	"sharedAddr\x12\x17\n" +
+	"\aper_gpu\x18\v \x01(\x05R\x06perGpu\"8\n" +
 	"\fWatchRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x16\n" +
 	"\x06attach\x18\x02 \x01(\bR\x06attach\"\x87\x02\n" +
