@@ -128,6 +128,18 @@ func age(all []report.Sample, now time.Time) time.Duration {
 	return now.Sub(all[len(all)-1].At)
 }
 
+// eachGPU leaves one of the ranks that share a GPU, and so have its readings.
+func eachGPU(ranks []*view.Rank) (some []*view.Rank) {
+	seen := map[string]bool{}
+	for _, r := range ranks {
+		if r.GPU == "" || !seen[r.GPU] {
+			some = append(some, r)
+		}
+		seen[r.GPU] = true
+	}
+	return some
+}
+
 // known are the values of ranks that are known.
 func known(ranks []*view.Rank, value func(*view.Rank) float64) (all []float64) {
 	for _, r := range ranks {

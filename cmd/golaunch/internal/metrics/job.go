@@ -109,18 +109,22 @@ func (s sheet) live(j *job) {
 	of := func(value func(report.Usage) float64) []float64 {
 		return known(j.fresh, func(r *view.Rank) float64 { return value(r.Now) })
 	}
+	gpus := eachGPU(j.fresh)
+	ofGPU := func(value func(report.Usage) float64) []float64 {
+		return known(gpus, func(r *view.Rank) float64 { return value(r.Now) })
+	}
 	s.set(cpus, sum(of(func(u report.Usage) float64 { return u.CPUs })), j.id)
 	s.set(memory, sum(of(func(u report.Usage) float64 { return u.Memory })), j.id)
-	use, power := of(func(u report.Usage) float64 { return u.GPUUse }), of(func(u report.Usage) float64 { return u.GPUPower })
+	use, power := ofGPU(func(u report.Usage) float64 { return u.GPUUse }), ofGPU(func(u report.Usage) float64 { return u.GPUPower })
 	s.set(gpuUseMean, units.Mean(use), j.id)
 	s.set(gpuUseMin, least(use), j.id)
-	s.set(gpuMemory, sum(of(func(u report.Usage) float64 { return u.GPUMemory })), j.id)
-	s.set(gpuMemoryAll, sum(of(func(u report.Usage) float64 { return u.GPUMemoryTotal })), j.id)
-	s.set(gpuMemoryMax, most(of(func(u report.Usage) float64 { return u.GPUMemory / u.GPUMemoryTotal })), j.id)
+	s.set(gpuMemory, sum(ofGPU(func(u report.Usage) float64 { return u.GPUMemory })), j.id)
+	s.set(gpuMemoryAll, sum(ofGPU(func(u report.Usage) float64 { return u.GPUMemoryTotal })), j.id)
+	s.set(gpuMemoryMax, most(ofGPU(func(u report.Usage) float64 { return u.GPUMemory / u.GPUMemoryTotal })), j.id)
 	s.set(gpuPower, sum(power), j.id)
 	s.set(gpuPowerMin, least(power), j.id)
-	s.set(gpuPowerLimit, sum(of(func(u report.Usage) float64 { return u.GPUPowerLimit })), j.id)
-	s.set(gpuTemperature, most(of(func(u report.Usage) float64 { return u.GPUTemperature })), j.id)
+	s.set(gpuPowerLimit, sum(ofGPU(func(u report.Usage) float64 { return u.GPUPowerLimit })), j.id)
+	s.set(gpuTemperature, most(ofGPU(func(u report.Usage) float64 { return u.GPUTemperature })), j.id)
 }
 
 // saves shows the checkpoints of a job.

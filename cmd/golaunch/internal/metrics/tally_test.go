@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -187,4 +188,12 @@ func TestSilentRanks(t *testing.T) {
 	hasNot(t, got, "golaunch_gpu_utilization", "golaunch_step_seconds", "golaunch_gpu_power_watts")
 	c.Once = true
 	hasNot(t, text(t, c), "golaunch_log_lines_total", "golaunch_steps_total", "golaunch_gpu_xids_total")
+}
+
+// TestSharedGPU counts the GPU of two ranks once.
+func TestSharedGPU(t *testing.T) {
+	a, b, c, none := &view.Rank{GPU: "GPU-a"}, &view.Rank{GPU: "GPU-a"}, &view.Rank{GPU: "GPU-c"}, &view.Rank{}
+	if got := eachGPU([]*view.Rank{a, b, c, none, none}); !slices.Equal(got, []*view.Rank{a, c, none, none}) {
+		t.Errorf("got %v", got)
+	}
 }
