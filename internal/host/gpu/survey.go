@@ -236,7 +236,9 @@ func describe(c card) (Device, error) {
 	}
 	pids := []int(nil)
 	for _, h := range holders {
-		pids = append(pids, h.PID)
+		if !mpsServer(h.PID) {
+			pids = append(pids, h.PID)
+		}
 	}
 	slices.Sort(pids)
 	return Device{UUID: uuid, Name: name, Memory: memory, Holders: slices.Compact(pids)}, nil
