@@ -39,6 +39,8 @@ type Task struct {
 	Presets func(network string) []rankenv.Var
 	// Visibility says which GPUs a rank sees.
 	Visibility rankenv.Visibility
+	// PerGPU is how many ranks share a GPU; 0 and 1 give each its own.
+	PerGPU int
 	// Bind says on which CPUs a rank runs; bind.None when empty. If ranks cannot be bound so,
 	// Strict refuses to start them; otherwise the agent warns.
 	Bind   bind.Policy

@@ -47,7 +47,11 @@ func near(machine *topology.Topology, sys fs.FS, gpus []string) []bind.Rank {
 // strict.
 func (j *jobOnNode) bind(w job.World) ([]bind.Binding, error) {
 	task, node := j.work.Task, j.node.session.Node
-	planned := w.GPUs
+	sharing := max(1, task.PerGPU)
+	planned, n := oncePer(w.GPUs), w.LocalSize
+	if len(planned) > 0 {
+		n = len(planned) // ranks that share a GPU share its CPUs
+	}
 	if j.node.session.Job == "" && task.Bind.Exclusive() && len(w.GPUs) > 0 {
 		planned = node.GPUs // ranks of other jobs may have the other GPUs
 	}
@@ -55,7 +59,7 @@ func (j *jobOnNode) bind(w job.World) ([]bind.Binding, error) {
 	if sys == nil {
 		sys = os.DirFS("/sys")
 	}
-	plan, warnings := bindOn(sys, task.Bind, addresses(node.GPUs, planned, w.LocalSize))
+	plan, warnings := bindOn(sys, task.Bind, addresses(node.GPUs, planned, n))
 	for _, warning := range warnings {
 		switch {
 		case task.Strict:
@@ -69,15 +73,20 @@ func (j *jobOnNode) bind(w job.World) ([]bind.Binding, error) {
 	bindings := make([]bind.Binding, w.LocalSize)
 	for i := range bindings {
 		at := i
-		if len(w.GPUs) > 0 {
+		if len(planned) > 0 {
 			at = find(planned, w.GPUs[i].Index)
 		}
 		if at < 0 {
 			return nil, fmt.Errorf("%s has no GPU %d to run rank %d of the node on", node.Name, w.GPUs[i].Index, i)
 		}
-		bindings[i] = plan[at]
+		bindings[i] = plan[at].Shared(sharing)
 	}
 	return bindings, nil
+}
+
+// oncePer returns each GPU once; ranks that share one are neighbours.
+func oncePer(gpus []placement.GPU) []placement.GPU {
+	return slices.CompactFunc(slices.Clone(gpus), func(a, b placement.GPU) bool { return a.Index == b.Index })
 }
 
 // addresses returns the PCI addresses of the planned GPUs, padded with empty ones up to n.

@@ -76,6 +76,7 @@ func TestRanksRunNearTheirGPUs(t *testing.T) {
 	}{
 		{"auto", twoNodes, bind.Auto, withGPUs(0, 1, 0), "0.0 1 1 1, 0.1 0 0 1"},
 		{"core", twoNodes, bind.Core, withGPUs(0, 0, 1), "0.0 0 0 1, 0.1 1 1 1"},
+		{"core, a shared GPU", twoNodes, bind.Core, withGPUs(0, 1, 1), "0.0 1 1 1, 0.1 1 1 1"},
 		{"auto, GPUs of one node", twoNodes, bind.Auto, withGPUs(0, 1, 1), "0.0 ALL none 1, 0.1 ALL none 1"},
 		{"auto, no GPUs", twoNodes, bind.Auto, startOf(0), "0.0 ALL none 1, 0.1 ALL none 1"},
 		{"numa, no GPUs", twoNodes, bind.NUMA, startOf(0), "0.0 0 0 1, 0.1 1 1 1"},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/golaunch/golaunch/agent/internal/ncclprobe"
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/host/gpu"
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 	"github.com/golaunch/golaunch/internal/host/topology"
 	"github.com/golaunch/golaunch/internal/process/proc"
@@ -54,9 +55,15 @@ func (a *attempt) facts(b placement.Bundle) rankenv.Facts {
 		ReplicaGroups: o.World.Groups, ReplicaGroup: o.World.Group, Lighthouse: a.lighthouseURL(),
 		MasterAddr: o.World.MasterAddr, MasterPort: o.World.MasterPort, StoreHosted: !task.Rank0Store, Proxied: task.ProxyStore,
 		Attempt: o.Attempt, MaxRestarts: o.World.MaxRestarts,
-		GPUs: gpus, GPU: b.GPU, Visibility: task.Visibility,
+		GPUs: gpus, GPU: b.GPU, PerGPU: task.PerGPU, Visibility: task.Visibility,
 		Role: task.Role, RoleSize: o.World.RoleSize, RoleRank: o.World.RoleFirst + localRank,
 		Endpoint: j.endpoint.For(o.World.LocalSize), Ports: task.Ports,
+	}
+	if b.GPU != nil && task.PerGPU > 1 {
+		if at := find(j.node.session.Node.GPUs, b.GPU.Index); at >= 0 {
+			facts.GPUMemory = j.node.session.Node.GPUs[at].Memory
+		}
+		facts.MPS = gpu.MPS(task.Env.Lookup(gpu.MPSDirectory))
 	}
 	if a.setup.proxy.IsValid() {
 		facts.ProxyAddr, facts.ProxyPort = a.setup.proxy.Addr().String(), int(a.setup.proxy.Port())

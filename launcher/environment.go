@@ -22,7 +22,7 @@ func (j Job) task(at netip.Addr, inherited []string) (agent.Task, error) {
 	presets, err := j.presets(at)
 	r := j.Ranks
 	return agent.Task{
-		Command: j.Command, Dir: j.Dir, Env: env, Presets: presets, Visibility: r.Visibility, MasterPort: r.MasterPort, Role: r.Role,
+		Command: j.Command, Dir: j.Dir, Env: env, Presets: presets, Visibility: r.Visibility, PerGPU: j.Resources.PerGPU, MasterPort: r.MasterPort, Role: r.Role,
 		Rank0Store: r.Store == storeRank0, ProxyStore: r.Store == storeProxy, Bind: bind.Policy(r.Bind), Strict: r.Strict,
 		Preload: r.preload(), PreloadStrict: r.PreloadStrict, Local: j.local(), Templates: j.Output.Torch != nil,
 		Ports: j.Network.PortRange, Endpoint: r.Endpoint, Stdin: r.Stdin, NoticeSignal: j.Stopping.NoticeSignal,

@@ -208,6 +208,7 @@ func (j Job) facts() map[string]string {
 		"--nodes":             fmt.Sprintf("%d:%d", j.Resources.MinNodes, j.Resources.MaxNodes),
 		"ranks per node":      short(fmt.Sprint(j.Resources.PerNode)),
 		"GPU ranks":           fmt.Sprint(j.Resources.GPU),
+		"--gpus-per-rank":     fmt.Sprintf("1/%d", max(1, j.Resources.PerGPU)),
 		"--strategy":          string(j.Resources.Strategy),
 		"--order":             short(fmt.Sprint(j.Resources.Order)),
 		"--restart":           fmt.Sprintf("%s, --tolerate-lost-ranks %d", j.Restarts.Policy, j.Restarts.TolerateLostRanks),

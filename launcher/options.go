@@ -43,11 +43,13 @@ type Resources struct {
 	MinNodes int `json:"MinNodes"`
 	MaxNodes int `json:"MaxNodes"`
 	// PerNode is the number of ranks on a node: one entry for all nodes, or MaxNodes entries in the
-	// order of node ranks. A single placement.AllGPUs is one rank on each GPU. When empty, it is
-	// one rank for each GPU that a scheduler gave, or one rank.
+	// order of node ranks. A single placement.AllGPUs is one rank, or PerGPU, on each GPU. When
+	// empty, it is that if a scheduler gave GPUs, and otherwise one rank.
 	PerNode []int `json:"PerNode"`
-	// GPU says that each rank needs a GPU of its own; without it ranks are CPU processes.
-	GPU bool `json:"GPU"`
+	// GPU says that each rank needs a GPU; without it ranks are CPU processes. PerGPU is how many
+	// ranks share one, each with an equal part of its memory; with 0 or 1 each has its own.
+	GPU    bool `json:"GPU"`
+	PerGPU int  `json:"PerGPU"`
 	// CPUs and Memory, in bytes, are what a rank takes of its node; 0 asks for nothing.
 	CPUs   int   `json:"CPUs"`
 	Memory int64 `json:"Memory"`
@@ -80,7 +82,7 @@ type Resources struct {
 
 func (r Resources) request() placement.Request {
 	return placement.Request{
-		MinNodes: r.MinNodes, MaxNodes: r.MaxNodes, PerNode: r.PerNode, GPU: r.GPU, CPUs: r.CPUs, Memory: r.Memory,
+		MinNodes: r.MinNodes, MaxNodes: r.MaxNodes, PerNode: r.PerNode, GPU: r.GPU, PerGPU: r.PerGPU, CPUs: r.CPUs, Memory: r.Memory,
 		Strategy: r.Strategy, Order: r.Order,
 	}
 }
@@ -95,7 +97,8 @@ type Ranks struct {
 	// Inspector is a directory on each node, as an absolute path, in which NCCL's profiler plugin
 	// "inspector" writes metrics for Prometheus; none when empty.
 	Inspector string `json:"Inspector"`
-	// Visibility says which GPUs a rank sees: all of the job's on its node (when empty) or its own.
+	// Visibility says which GPUs a rank sees: all of the job's on its node (when empty) or its own,
+	// which is all that ranks that share GPUs can have.
 	Visibility rankenv.Visibility `json:"Visibility"`
 	// Bind says on which CPUs a rank runs: "auto" (when empty), "none", "numa", "socket", "l3" or
 	// "core" (docs/binding.md). A rank that cannot be bound starts with a warning. If Strict is

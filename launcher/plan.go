@@ -86,6 +86,7 @@ func (j Job) rankEnv(facts rankenv.Facts, at netip.Addr) (rankenv.Env, error) {
 	if err != nil {
 		return rankenv.Env{}, err
 	}
+	facts.MPS = gpu.MPS(base.Lookup(gpu.MPSDirectory))
 	presets, err := j.presets(at)
 	if err != nil {
 		return rankenv.Env{}, err
@@ -99,7 +100,10 @@ func (j Job) rankFacts(plan placement.Plan, g placement.Group, b placement.Bundl
 		JobID: j.ID, NodeName: g.Node.Name, NodeRank: g.NodeRank, Nodes: len(plan.Groups),
 		Rank: b.Rank, LocalRank: b.LocalRank, WorldSize: plan.WorldSize(), LocalWorldSize: len(g.Bundles),
 		MasterAddr: plan.Master().String(), MasterPort: j.Ranks.MasterPort, MaxRestarts: j.Restarts.Max, StoreHosted: j.Ranks.Store != storeRank0,
-		GPU: b.GPU, Visibility: j.Ranks.Visibility, Role: j.Ranks.Role, Ports: j.Network.PortRange,
+		GPU: b.GPU, PerGPU: j.Resources.PerGPU, Visibility: j.Ranks.Visibility, Role: j.Ranks.Role, Ports: j.Network.PortRange,
+	}
+	if b.GPU != nil {
+		facts.GPUMemory = b.GPU.Memory
 	}
 	if j.Health.RankMonitor != "" {
 		facts.RankMonitor, facts.FTLauncher = "SOCKET", "SOCKET"
@@ -162,14 +166,17 @@ func (j Job) inGroup(f rankenv.Facts, plan placement.Plan) rankenv.Facts {
 
 // bind adds a rank's CPUs to the facts.
 func (j Job) bind(f *rankenv.Facts, node []placement.Bundle, localRank int) {
-	gpus := make([]string, len(node))
-	for i, b := range node {
-		if b.GPU != nil {
-			gpus[i] = b.GPU.PCI
+	sharing := max(1, j.Resources.PerGPU)
+	var gpus []string
+	for first := 0; first < len(node); first += sharing {
+		address := ""
+		if gpu := node[first].GPU; gpu != nil {
+			address = gpu.PCI
 		}
+		gpus = append(gpus, address)
 	}
 	bindings, _ := agent.Bind(bind.Policy(j.Ranks.Bind), gpus) // only a start prints the warnings
-	b := bindings[localRank]
+	b := bindings[localRank/sharing].Shared(sharing)
 	f.CPUs, f.Bound, f.Cores = b.CPUs.String(), b.Why, b.Cores
 }
 
@@ -264,10 +271,11 @@ func (j Job) SlurmScript(argv, options []string) (string, error) {
 	r := j.Resources
 	s := slurm.Script{
 		Name: filepath.Base(j.Command[0]), MinNodes: r.MinNodes + r.Spares, MaxNodes: r.MaxNodes + r.Spares, NoKill: r.Spares > 0,
-		GPU: r.GPU, Options: options, Command: argv,
+		Options: options, Command: argv,
 	}
 	if r.PerNode[0] != placement.AllGPUs {
 		s.Ranks = slices.Max(r.PerNode)
+		s.GPUs = r.request().Takes(s.Ranks)
 	}
 	return s.Text()
 }

@@ -115,9 +115,9 @@ func (j Job) declared(i int) placement.Node {
 	if !j.Resources.GPU {
 		return node
 	}
-	gpus := j.Resources.PerNode[min(i, len(j.Resources.PerNode)-1)]
-	if gpus == placement.AllGPUs {
-		gpus = simulatedGPUs
+	gpus := simulatedGPUs
+	if ranks := j.Resources.PerNode[min(i, len(j.Resources.PerNode)-1)]; ranks != placement.AllGPUs {
+		gpus = j.Resources.request().Takes(ranks)
 	}
 	for n := range gpus {
 		node.GPUs = append(node.GPUs, placement.GPU{Index: n})

@@ -61,6 +61,9 @@ func (j *Job) defaults() {
 		j.ID = newID()
 	}
 	j.Resources.defaults()
+	if j.Resources.PerGPU > 1 {
+		j.Ranks.Visibility = cmp.Or(j.Ranks.Visibility, rankenv.SeeOwn)
+	}
 	j.Ranks.defaults()
 	j.Health.defaults()
 	j.Output.defaults()
@@ -144,6 +147,8 @@ func (j Job) check() error {
 	case j.Network.PortRange != "" && len(j.listeners()) > j.Network.ports().Size():
 		return usage.Errorf("port range %s has %d ports, and a node of this job may listen on %d: %s; give at least as many",
 			j.Network.PortRange, j.Network.ports().Size(), len(j.listeners()), strings.Join(j.listeners(), ", "))
+	case j.Resources.PerGPU > 1 && j.Ranks.Visibility != rankenv.SeeOwn:
+		return usage.Errorf("gpu visibility %q: of ranks that share a GPU, each sees only that one, as cuda:0; leave it out", j.Ranks.Visibility)
 	case j.Resources.OwnGPUs != "" && (c.Coordinator != "" || simulate):
 		return usage.Errorf("gpu ids: these nodes have no GPUs of this machine to choose from")
 	}
@@ -167,6 +172,8 @@ func (r Resources) check() error {
 		return usage.Errorf("placement timeout %s: at least 0", r.PlacementTimeout)
 	case r.Spares < 0 || r.Spares > maxSpares:
 		return usage.Errorf("spares %d: 0 to %d", r.Spares, maxSpares)
+	case r.PerGPU > 0 && !r.GPU:
+		return usage.Errorf("gpus per rank 1/%d: these ranks have no GPUs; give --gpus-per-node", r.PerGPU)
 	case r.OwnGPUs != "" && !r.GPU:
 		return usage.Errorf("gpu ids are for ranks with a GPU each; give --gpus-per-node")
 	}

@@ -66,6 +66,11 @@ type Facts struct {
 	// shows golaunch only some.
 	GPUs []placement.GPU
 	GPU  *placement.GPU
+	// PerGPU is how many ranks share a GPU, which has GPUMemory bytes, 0 if unknown. With more than 1
+	// Visibility must be SeeOwn. MPS says that CUDA MPS runs on the node.
+	PerGPU    int
+	GPUMemory int64
+	MPS       bool
 	// Visibility is SeeJob when empty.
 	Visibility Visibility
 	// CPUs are the CPUs to which the rank is bound, as the kernel lists them ("0-23,96-119"), and
@@ -96,7 +101,7 @@ type Facts struct {
 // (torch/distributed/elastic/agent/server/local_elastic_agent.py), NODE_RANK and NNODES, which many
 // scripts expect, and GOLAUNCH_* for all other facts.
 func Vars(f Facts) []Var {
-	return slices.Concat(f.torch(), f.torchft(), f.recovery(), f.golaunch(), f.cuda(), f.defaults())
+	return slices.Concat(f.torch(), f.torchft(), f.recovery(), f.golaunch(), f.cuda(), f.mps(), f.defaults())
 }
 
 func (f Facts) torch() []Var {
@@ -198,6 +203,10 @@ func (f Facts) golaunch() []Var {
 	if f.GPU != nil && f.GPU.UUID != "" {
 		vars = append(vars, Var{"GOLAUNCH_GPU_UUID", f.GPU.UUID, Golaunch, "the rank's own GPU"})
 	}
+	if f.shares() {
+		share := strconv.FormatFloat(1/float64(f.PerGPU), 'g', -1, 64)
+		vars = append(vars, Var{"GOLAUNCH_GPU_SHARE", share, Golaunch, "the part of the GPU's memory that the rank may use: " + f.sharers()})
+	}
 	if f.NoticeFile != "" {
 		vars = append(vars, Var{"GOLAUNCH_NOTICE_FILE", f.NoticeFile, Golaunch, "is there when the rank is about to be stopped"})
 	}
@@ -226,10 +235,34 @@ func (f Facts) cuda() []Var {
 	if f.Visibility == SeeOwn {
 		gpus, why = []placement.GPU{*f.GPU}, "the rank's own GPU"
 	}
+	list := deviceList(gpus)
+	if f.shares() {
+		if why = "the rank's GPU: " + f.sharers(); f.MPS && f.GPU.UUID != "" {
+			list = f.GPU.UUID // a daemon of MPS may number the GPUs in another way
+		}
+	}
 	return []Var{
-		{"CUDA_VISIBLE_DEVICES", deviceList(gpus), Golaunch, why},
+		{"CUDA_VISIBLE_DEVICES", list, Golaunch, why},
 		{"CUDA_DEVICE_ORDER", "PCI_BUS_ID", Golaunch, "GPU numbers count in the order of the PCI bus"},
 	}
+}
+
+// shares says that other ranks may use the rank's GPU.
+func (f Facts) shares() bool { return f.GPU != nil && f.PerGPU > 1 }
+
+func (f Facts) sharers() string { return strconv.Itoa(f.PerGPU) + " ranks share it" }
+
+// mps divides the GPU among the ranks that share it. Both limits only tighten those of the daemon
+// (https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html).
+func (f Facts) mps() []Var {
+	if !f.shares() || !f.MPS {
+		return nil
+	}
+	vars := []Var{{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", strconv.Itoa(100 / f.PerGPU), Default, "CUDA MPS runs here, and " + f.sharers()}}
+	if share := f.GPUMemory / int64(f.PerGPU) >> 20; share > 0 {
+		vars = append(vars, Var{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=" + strconv.FormatInt(share, 10) + "M", Default, "the rank's part of the GPU's memory, in MiB, for CUDA MPS"})
+	}
+	return vars
 }
 
 // deviceList names GPUs for CUDA_VISIBLE_DEVICES by number, or by UUID if one of them is a MIG

@@ -47,6 +47,14 @@ func Merge(l Layers) *Base {
 	return b
 }
 
+// Lookup returns the value of a variable; empty if b does not set it.
+func (b *Base) Lookup(name string) string {
+	if i, ok := b.index[name]; ok {
+		return b.vars[i].Value
+	}
+	return ""
+}
+
 // With adds settings, such as those of package nccl. The variables of b have precedence. It does
 // not change b.
 func (b *Base) With(vars []Var) *Base {

@@ -71,6 +71,26 @@ func TestVars(t *testing.T) {
 			func(f *rankenv.Facts) { f.GPUs, f.GPU = declared, &declared[0] },
 			"CUDA_VISIBLE_DEVICES=0,1 -GOLAUNCH_GPU_UUID",
 		},
+		"half a GPU": {
+			func(f *rankenv.Facts) {
+				f.GPU, f.Visibility, f.PerGPU, f.GPUMemory = &some[1], rankenv.SeeOwn, 2, 80<<30
+			},
+			"CUDA_VISIBLE_DEVICES=6 LOCAL_RANK=0 GOLAUNCH_GPU_SHARE=0.5 -CUDA_MPS_ACTIVE_THREAD_PERCENTAGE -CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+		},
+		"half a GPU with MPS": {
+			func(f *rankenv.Facts) {
+				f.GPU, f.Visibility, f.PerGPU, f.GPUMemory, f.MPS = &some[1], rankenv.SeeOwn, 2, 80<<30, true
+			},
+			"CUDA_VISIBLE_DEVICES=GPU-b GOLAUNCH_GPU_SHARE=0.5 CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=40960M",
+		},
+		"a third of a declared GPU with MPS": {
+			func(f *rankenv.Facts) { f.GPU, f.Visibility, f.PerGPU, f.MPS = &declared[1], rankenv.SeeOwn, 3, true },
+			"CUDA_VISIBLE_DEVICES=1 GOLAUNCH_GPU_SHARE=0.3333333333333333 CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=33 -CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+		},
+		"a whole GPU with MPS": {
+			func(f *rankenv.Facts) { f.GPUs, f.GPU, f.PerGPU, f.MPS = some, &some[1], 1, true },
+			"CUDA_VISIBLE_DEVICES=4,6 -GOLAUNCH_GPU_SHARE -CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+		},
 		"CPU rank": {
 			func(f *rankenv.Facts) { f.GPUs, f.GPU, f.Visibility = nil, nil, rankenv.SeeOwn },
 			"LOCAL_RANK=0 -CUDA_VISIBLE_DEVICES -CUDA_DEVICE_ORDER -GOLAUNCH_GPU_UUID",

@@ -58,6 +58,7 @@ func TestChosenGPUs(t *testing.T) {
 		start(t, exec.Command(golaunch(t), append(append([]string{"--preflight", "off"}, args...), show...)...), with("0,2")...).ends(code, want)
 	}
 	run(0, "rank 0 of 1 on MIG-aa000000-0000", "--gpus", "2")
+	run(0, "rank 1 of 2 on MIG-aa000000-0000", "--gpus", "2", "--gpus-per-rank", "0.5")
 	run(2, `GPU "7" is none of the 2 here`, "--gpus", "2,7")
 	run(2, `GPU "2" is chosen twice`, "--gpus", "2,2")
 	run(2, "gpu ids are for ranks with a GPU each", "--gpus", "2", "--procs-per-node", "1")

@@ -28,6 +28,7 @@ var documented = map[string]struct {
 	"golaunch --preload torch --procs-per-node 4 -- python3 train.py":         {asItIs, "rank 3 of 4"},
 	"golaunch --procs-per-node 4 --replica-groups 2 -- python3 train.py":      {asItIs, "rank 1 of 2"},
 	"golaunch --procs-per-node 4 --tolerate-lost-ranks 1 -- python3 train.py": {asItIs, "rank 3 of 4"},
+	"golaunch --gpus-per-node 2 --gpus-per-rank 0.5 -- python3 train.py":      {simulated, "rank 3 of 4"},
 	"golaunch --gpus-per-node auto -- python3 train.py":                       {simulated, "rank 7 of 8"},
 	"golaunch --gpus-per-node 4 -- python3 train.py":                          {simulated, "rank 3 of 4"},
 	"golaunch --gpu-ids 0,2 -- python3 train.py":                              {onCluster(hung), "rank 1 of 2"},

@@ -93,7 +93,7 @@ var gpu = []row{
 		patterns: `
 			CUDA error: invalid device ordinal
 			Duplicate GPU detected : rank`,
-		remedy: "use cuda:LOCAL_RANK; with --gpu-visibility own it is cuda:0",
+		remedy: "use cuda:LOCAL_RANK, or cuda:0 with --gpu-visibility own; between ranks that share a GPU use gloo",
 		origin: "CUDA cudaErrorInvalidDevice; NCCL init.cc",
 	}, {
 		action: report.ActionRestart, cause: "no-gpu", title: "the program sees no GPU",

@@ -85,6 +85,14 @@ const (
 	CodeCache = "no-l3"
 )
 
+// Shared is a binding that so many ranks have, each with its part of the cores.
+func (b Binding) Shared(ranks int) Binding {
+	if b.Cores > 0 && ranks > 1 {
+		b.Cores = max(1, b.Cores/ranks)
+	}
+	return b
+}
+
 // Plan gives each rank its binding. The same input gives the same plan.
 func Plan(t topology.Topology, ranks []Rank, p Policy) ([]Binding, []Warning) {
 	switch {

@@ -14,10 +14,10 @@ type Script struct {
 	// MinNodes and MaxNodes include spares. NoKill keeps the job when it loses a node.
 	MinNodes, MaxNodes int
 	NoKill             bool
-	// Ranks is how many ranks, or GPUs if GPU is set, a node must have room for; 0 asks for
+	// Ranks is how many ranks, and GPUs how many GPUs, a node must have room for; 0 asks for
 	// nothing.
 	Ranks int
-	GPU   bool
+	GPUs  int
 	// Options are sbatch's own and follow the options above.
 	Options []string
 	Command []string
@@ -32,8 +32,8 @@ func (s Script) Text() (string, error) {
 	lines := []string{"#!/bin/sh", "#SBATCH --job-name=" + shellword.Quote(s.Name), "#SBATCH --nodes=" + nodes}
 	if s.Ranks > 0 { // at least one CPU for each
 		lines = append(lines, "#SBATCH --ntasks-per-node="+strconv.Itoa(s.Ranks))
-		if s.GPU {
-			lines = append(lines, "#SBATCH --gpus-per-node="+strconv.Itoa(s.Ranks))
+		if s.GPUs > 0 {
+			lines = append(lines, "#SBATCH --gpus-per-node="+strconv.Itoa(s.GPUs))
 		}
 	}
 	if s.NoKill {

@@ -55,6 +55,7 @@ func (o *Flags) declareResources(f *pflag.FlagSet) {
 	r := &o.Job.Resources
 	f.StringVarP(&o.resources.nodes, "nodes", "N", "", "nodes wanted: `N` or MIN:MAX (1, or the scheduler's nodes less the spares)")
 	f.StringVarP(&o.resources.gpus, "gpus-per-node", "g", "", "one rank per GPU: `N`, auto (all GPUs found) or a list such as 4,8,2")
+	f.StringVar(&o.resources.perRank, "gpus-per-rank", "", "`part` of a GPU that each rank has: 1, or 1/2 (0.5) to 1/48, so that ranks share GPUs")
 	f.StringVarP(&o.resources.procs, "procs-per-node", "n", "", "CPU ranks on each node: `N` or a list")
 	f.StringVar(&o.resources.nproc, "nproc-per-node", "", "as torchrun's: `N` ranks, on GPUs if there are any; gpu, cpu or auto")
 	f.StringVar(&o.resources.gpuIDs, "gpu-ids", "", "only these GPUs of each node: indexes such as `2,4,7`, or UUIDs without a cluster; one rank each, or as --gpus-per-node says")

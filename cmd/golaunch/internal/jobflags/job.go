@@ -44,6 +44,7 @@ type Flags struct {
 type resources struct {
 	nodes    string
 	gpus     string
+	perRank  string
 	gpuIDs   string
 	procs    string
 	nproc    string
@@ -107,7 +108,11 @@ func (o *Flags) Complete(f *pflag.FlagSet, command []string) (err error) {
 	if j.Network.Hosts, err = launcher.ParseHosts(o.hosts, o.hostfile); err != nil {
 		return err
 	}
-	return errors.Join(o.ChooseGPUs(), o.perNode())
+	err = errors.Join(o.ChooseGPUs(), o.perNode())
+	if j.Resources.PerGPU > 1 && !f.Changed("gpu-visibility") {
+		j.Ranks.Visibility = "" // the default is that of ranks with a GPU each
+	}
+	return err
 }
 
 // NoCoordinator is the value of --coordinator that runs the job here.
@@ -136,6 +141,11 @@ func (o *Flags) ChooseGPUs() error {
 // perNode sets how many ranks a node has. Only one of its three flags may be given.
 func (o *Flags) perNode() (err error) {
 	r := &o.Job.Resources
+	if o.resources.perRank != "" {
+		if r.PerGPU, err = placement.ParsePerGPU(o.resources.perRank); err != nil {
+			return cli.BadFlag("gpus-per-rank", err)
+		}
+	}
 	switch {
 	case (o.resources.gpus != "" && o.resources.procs != "") || (o.resources.nproc != "" && o.resources.gpus+o.resources.procs != ""):
 		return fmt.Errorf("%w: give only one of --gpus-per-node, --procs-per-node and --nproc-per-node", launcher.ErrUsage)
@@ -145,6 +155,11 @@ func (o *Flags) perNode() (err error) {
 		r.GPU = true
 		if r.PerNode, err = placement.ParsePerNode(o.resources.gpus); err != nil {
 			return cli.BadFlag("gpus-per-node", err)
+		}
+		for i, gpus := range r.PerNode {
+			if gpus != placement.AllGPUs && r.PerGPU > 1 {
+				r.PerNode[i] = gpus * r.PerGPU
+			}
 		}
 	case o.resources.procs != "":
 		if r.PerNode, err = placement.ParsePerNode(o.resources.procs); err != nil || r.PerNode[0] == placement.AllGPUs {
