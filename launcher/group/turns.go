@@ -160,7 +160,7 @@ func (g *Group) awaitMemory(ctx context.Context, sharing int) error {
 	}
 	g.mu.Lock()
 	for _, w := range g.workers {
-		if w.gpu != "" {
+		if w.gpu != "" && !slices.Contains(q.GPUs[w.node], w.gpu) {
 			q.GPUs[w.node] = append(q.GPUs[w.node], w.gpu)
 		}
 	}

@@ -55,16 +55,21 @@ class VirtualCluster:
 
     Without an address (HOST:PORT of a coordinator, or GOLAUNCH_COORDINATOR), or with "none", it is
     a cluster on this machine, which starts for this program and ends with it; each number then
-    stands for a node of this cluster. With use_gpus, each bundle is a GPU. gpu_ids limits the GPUs
-    of each node to these indexes, and colocate is the number of groups that may share a GPU.
-    strategy is a strategy of placement groups: STRICT_PACK, PACK, SPREAD or STRICT_SPREAD. The
-    constructor waits for the bundles, for at most placement_timeout seconds. Use it with `with`, or
-    call close(); it ends with the program in any case.
+    stands for a node of this cluster. With use_gpus, each bundle is a GPU, or half of one with
+    gpus_per_worker=0.5. gpu_ids limits the GPUs of each node to these indexes, and colocate is the
+    number of groups that may share a GPU. strategy is a strategy of placement groups: STRICT_PACK,
+    PACK, SPREAD or STRICT_SPREAD. The constructor waits for the bundles, for at most
+    placement_timeout seconds. Use it with `with`, or call close(); it ends with the program in any
+    case.
     """
 
-    def __init__(self, bundles_per_node, *, address=None, token_file=None, use_gpus=False, gpu_ids=None, colocate=1, strategy="STRICT_PACK",
-                 name=None, placement_timeout=None, lease=15.0, backfill=False, declare_gpus=False, preload=None, log_dir=None, binary=None):
+    def __init__(self, bundles_per_node, *, address=None, token_file=None, use_gpus=False, gpus_per_worker=1, gpu_ids=None, colocate=1,
+                 strategy="STRICT_PACK", name=None, placement_timeout=None, lease=15.0, backfill=False, declare_gpus=False, preload=None,
+                 log_dir=None, binary=None):
         self.bundles_per_node = _sizes(bundles_per_node)
+        self._per_gpu = _per_gpu(gpus_per_worker)
+        if self._per_gpu > 1 and not use_gpus:
+            raise ValueError(f"gpus_per_worker={gpus_per_worker!r}: with use_gpus=True")
         address = address or os.environ.get("GOLAUNCH_COORDINATOR")
         address = None if address in ("", "none") else address  # as golaunch itself chooses it
         if colocate < 1:
@@ -104,12 +109,13 @@ class VirtualCluster:
             opening = {"coordinator": address or "", "token_file": token_file or "", "lease": lease, "preload": preload or "", "log_dir": log_dir or "",
                        "socket": self.socket_path}
             if address is None:
-                opening["local"] = [{} if use_gpus and not declare_gpus else {"gpus": n if use_gpus else 0} for n in self.bundles_per_node]
+                declared = [-(-n // self._per_gpu) if use_gpus else 0 for n in self.bundles_per_node]
+                opening["local"] = [{} if use_gpus and not declare_gpus else {"gpus": n} for n in declared]
             opened = self._helper.ask("open", **opening)
             self.address, self.version = opened["coordinator"], opened["version"]
             self.nodes = self._helper.ask(
-                "reserve", id=self.name, per_node=self.bundles_per_node, gpu=use_gpus, gpu_ids=list(gpu_ids or []), colocate=colocate,
-                strategy=strategy, timeout=placement_timeout or 0, backfill=backfill)
+                "reserve", id=self.name, per_node=self.bundles_per_node, gpu=use_gpus, per_gpu=self._per_gpu if use_gpus else 0,
+                gpu_ids=list(gpu_ids or []), colocate=colocate, strategy=strategy, timeout=placement_timeout or 0, backfill=backfill)
         except BaseException:
             try:
                 self.close()
@@ -595,6 +601,14 @@ def _sizes(numbers):
     if not sizes or any(not isinstance(n, int) or n < 1 for n in sizes):
         raise ValueError(f"{numbers!r}: a number of bundles, 1 or more, for each node, such as [4, 8, 2]")
     return sizes
+
+
+def _per_gpu(part):
+    """How many workers a GPU has if each has this part of it."""
+    workers = round(1 / part) if isinstance(part, (int, float)) and 0 < part <= 1 else 0
+    if not 1 <= workers <= 48 or abs(workers * part - 1) > 1e-9:
+        raise ValueError(f"gpus_per_worker={part!r}: 1, or an equal part of a GPU for each worker, from 1/2 to 1/48")
+    return workers
 
 
 def main_program():

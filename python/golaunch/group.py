@@ -85,9 +85,10 @@ class WorkerGroup(Calls):
             "memory": _bytes(memory_limit) if memory_limit else 0, "max_result_bytes": self._max_result, "version": sys.version_info[:2],
             "turns": [self._offload[0], self._onload[0]],
         }).encode(), body, buffers)
+        gpu = cluster.use_gpus if use_gpus is None else use_gpus
         self._starting = {
             "within": cluster.name, "command": _command(python), "env": self._environment(env), "dir": os.getcwd(), "log_dir": cluster.log_dir or "",
-            "per_node": self.per_node, "gpu": cluster.use_gpus if use_gpus is None else use_gpus, "cpus": cpus,
+            "per_node": self.per_node, "gpu": gpu, "per_gpu": cluster._per_gpu if gpu else 0, "cpus": cpus,
             "restart": "job" if restart == "group" else "rank", "max_restarts": self._restarts, "backoff": restart_backoff, "grace": grace,
             "hang_timeout": hang_timeout, "preload": preload or "", "preload_strict": preload_strict, "shown": show_output,
         }

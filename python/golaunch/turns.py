@@ -274,8 +274,8 @@ def _freed(group, end):
     """Waits until, according to NVML, no other process has memory of the group's GPUs."""
     gpus = {}
     for w in group.workers:
-        if w.gpu:
-            gpus.setdefault(w.node, []).append(w.gpu)
+        if w.gpu and w.gpu not in gpus.setdefault(w.node, []):
+            gpus[w.node].append(w.gpu)
     if not gpus:
         return
     within = _FREED if end is None else min(_FREED, _left(end))

@@ -64,6 +64,17 @@ class Calls(Case):
         self.assertEqual(len(check.run_all_workers_single_data("add", 0)), 1)
         self.assertEqual([n["gpus"] for n in cluster.nodes], [[0, 1, 2, 3], [0, 1]])
 
+    def test_workers_that_share_gpus(self):
+        cluster = self.cluster([3], use_gpus=True, declare_gpus=True, gpus_per_worker=1 / 2)
+        self.assertEqual([n["gpus"] for n in cluster.nodes], [[0, 1]])
+        found = self.group(cluster=cluster).run_all_workers_single_data("environment")
+        self.assertEqual([(e["CUDA_VISIBLE_DEVICES"], e["GOLAUNCH_GPU_SHARE"]) for e in found], [("0", "0.5"), ("0", "0.5"), ("1", "0.5")])
+        for part in (0, 0.3, 1.5, 1 / 49, "1/2"):
+            with self.assertRaisesRegex(ValueError, "gpus_per_worker=.*from 1/2 to 1/48"):
+                self.cluster([2], use_gpus=True, gpus_per_worker=part)
+        with self.assertRaisesRegex(ValueError, "with use_gpus=True"):
+            self.cluster([2], gpus_per_worker=0.5)
+
     def test_spread(self):
         g = self.group(cluster=self.cluster([2, 2], strategy="SPREAD"))
         self.assertEqual(g.run_all_workers_single_data("add", 0), [0, 1, 2, 3])

@@ -57,7 +57,7 @@ class Worker:
     def environment(self):
         return {k: os.environ.get(k) for k in (
             "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
-            "GOLAUNCH_NODE", "GOLAUNCH_CONTROLLER_KEY", "MINE", "CUDA_VISIBLE_DEVICES")}
+            "GOLAUNCH_NODE", "GOLAUNCH_CONTROLLER_KEY", "MINE", "CUDA_VISIBLE_DEVICES", "GOLAUNCH_GPU_SHARE")}
 
     def count(self, n):
         for i in range(n):

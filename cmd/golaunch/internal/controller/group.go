@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/wire/endpoint"
@@ -17,6 +18,7 @@ type place struct {
 	// PerNode has a number for each node.
 	PerNode  []int   `json:"per_node"`
 	GPU      bool    `json:"gpu"`
+	PerGPU   int     `json:"per_gpu"`
 	GPUIDs   []int   `json:"gpu_ids"`
 	CPUs     int     `json:"cpus"`
 	Strategy string  `json:"strategy"`
@@ -26,7 +28,7 @@ type place struct {
 
 func (p place) resources() launcher.Resources {
 	return launcher.Resources{
-		MinNodes: len(p.PerNode), MaxNodes: len(p.PerNode), PerNode: p.PerNode, GPU: p.GPU, CPUs: p.CPUs, Strategy: placement.Strategy(p.Strategy),
+		MinNodes: len(p.PerNode), MaxNodes: len(p.PerNode), PerNode: p.PerNode, GPU: p.GPU, PerGPU: p.PerGPU, CPUs: p.CPUs, Strategy: placement.Strategy(p.Strategy),
 		PlacementTimeout: time.Duration(p.Timeout * float64(time.Second)),
 	}
 }
@@ -84,7 +86,7 @@ func (c *controller) reserve(ctx context.Context, r reserveRequest) ([]reservedN
 	for i, g := range held.Plan.Groups {
 		nodes[i] = reservedNode{Name: g.Node.Name, Address: g.Node.Addr.String(), Bundles: len(g.Bundles), GPUs: []int{}}
 		for _, b := range g.Bundles {
-			if b.GPU != nil {
+			if b.GPU != nil && !slices.Contains(nodes[i].GPUs, b.GPU.Index) {
 				nodes[i].GPUs = append(nodes[i].GPUs, b.GPU.Index)
 			}
 		}
