@@ -226,7 +226,14 @@ func TestLogsOfACluster(t *testing.T) {
 func TestJobsShareACluster(t *testing.T) {
 	t.Parallel()
 	h, _, _, _ := up(t, 2)
-	h.detach("half", 1, "--gpus-per-node", "2", "--", "sh", "-c", hung)
+	h.detach("half", 4, "--gpus-per-node", "2", "--gpus-per-rank", "0.5", "--", "sh", "-c",
+		"echo up $RANK with $GOLAUNCH_GPU_SHARE of GPU $CUDA_VISIBLE_DEVICES; exec sleep 1000")
+	ranks := h.do("logs", "half")
+	for rank, gpu := range []int{0, 0, 1, 1} {
+		if line := fmt.Sprintf("up %d with 0.5 of GPU %d\n", rank, gpu); !strings.Contains(ranks, line) {
+			t.Errorf("no %q in %s", line, ranks)
+		}
+	}
 	h.detach("small", 1, "--gpus-per-node", "1", "--", "sh", "-c", hung)
 
 	big := h.start(0, "--job-id", "big", "--nodes", "2", "--gpus-per-node", "2", "--", "sh", "-c", "echo big $RANK")
@@ -238,6 +245,10 @@ func TestJobsShareACluster(t *testing.T) {
 		ends(124, "waiting behind job second")
 
 	s := h.status()
+	j, text := s.job(t, "half"), h.do("metrics")
+	if j.Ranks != 4 || j.GPUs != 2 || metric(text, `golaunch_job_gpus{job="half"}`) != 2 || metric(text, `golaunch_gpus{state="used"}`) != 3 {
+		t.Errorf("four ranks on two GPUs: %+v, and\n%s", j, text)
+	}
 	for id, waits := range map[string]string{"big": "cannot place the job yet", "second": "behind job big"} {
 		if j := s.job(t, id); j.Phase != "gathering" || !strings.Contains(j.Waits, waits) {
 			t.Errorf("%s: %+v, want it to wait: %s", id, j, waits)
