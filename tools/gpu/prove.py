@@ -173,8 +173,8 @@ def torch_nccl(m):
 def torch_gloo(m):
     """Two ranks share the GPU, with gloo."""
     torch_on_cuda()
-    out = m.job("--procs-per-node", "2", "--", sys.executable, m.write("allreduce.py", ALLREDUCE),
-                env={"BACKEND": "gloo"})
+    out = m.job("--gpus-per-node", "1", "--gpus-per-rank", "0.5", "--",
+                sys.executable, m.write("allreduce.py", ALLREDUCE), env={"BACKEND": "gloo"})
     assert out.count("sum 3 ") == 2, out
 
 
