@@ -163,7 +163,7 @@ class Failures(Case):
         self.assertEqual(g.run_all_workers_single_data("add", 1).result(LIMIT), [1, 2])
 
     def test_the_third_time_is_a_bug(self):
-        """A group ends with the verdict of golaunch, which knows the earlier events. """
+        """A group ends with the verdict of golaunch, which knows the earlier events."""
         g = self.group(1, max_restarts=20)
         with self.assertRaises(GroupDeadError) as caught:
             for _ in range(20):
