@@ -238,9 +238,13 @@ func (w *clusterAgent) read(t *testing.T, id string, follow bool) reading {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(reader.Close)
-	r := reading{newLines(), newLines(), make(chan error, 1)}
+	r, ended := reading{newLines(), newLines(), make(chan error, 1)}, make(chan struct{})
+	t.Cleanup(func() {
+		<-ended // with the test's context
+		reader.Close()
+	})
 	go func() {
+		defer close(ended)
 		for {
 			c, err := reader.Next(t.Context())
 			if err != nil {

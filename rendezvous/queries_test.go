@@ -35,7 +35,10 @@ func (u *user) read(id string, f report.LogFilter) *page {
 		u.h.t.Fatal(err)
 	}
 	p := &page{LogReader: r, done: make(chan struct{}), texts: map[int]string{}, nodes: map[int]string{}}
-	u.h.t.Cleanup(r.Close)
+	u.h.t.Cleanup(func() {
+		<-p.done // with the test's context
+		r.Close()
+	})
 	go func() {
 		defer close(p.done)
 		for p.take(r.Next(u.h.t.Context())) {
