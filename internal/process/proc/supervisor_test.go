@@ -24,7 +24,7 @@ import (
 )
 
 // patience bounds every wait of a test; working code stays far below it.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func TestMain(m *testing.M) {
 	record.Base = os.Getenv("PROC_TEST_RECORDS")
