@@ -12,7 +12,10 @@ package charge
 import (
 	"maps"
 	"math/bits"
+	"slices"
 	"time"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Time is time of nodes and of their GPUs, in milliseconds.
@@ -82,14 +85,11 @@ func part(whole int64, a, b int) int64 {
 }
 
 // MaxKinds bounds the kinds of nodes, besides the empty kind. maxPairs bounds the pairs of a user
-// and a kind. Further users are counted as [Others], which may add one pair for each kind.
+// and a kind. Further users are counted as [report.OtherUsers], which may add one pair for each kind.
 const (
 	MaxKinds = 256
 	maxPairs = 4096
 )
-
-// Others stands for all users beyond those that are kept by name. No user has that name.
-const Others = "*"
 
 // Pair is a user's part of a kind of nodes.
 type Pair struct{ User, Kind string }
@@ -126,12 +126,13 @@ func (l *Ledger) Rest(kind string, idle Time) {
 	l.Idle[kind] = idle
 }
 
-// Fold keeps the charges of a job by kind when the job is forgotten.
+// Fold keeps the charges of a job by kind when the job is forgotten. If there is room for some of the
+// kinds only, these are the first by name.
 func (l *Ledger) Fold(user string, charged map[string]Time) {
-	for kind, t := range charged {
-		p := Pair{user, kind}
+	for _, kind := range slices.Sorted(maps.Keys(charged)) {
+		p, t := Pair{user, kind}, charged[kind]
 		if _, known := l.Users[p]; !known && len(l.Users) >= maxPairs {
-			p.User = Others
+			p.User = report.OtherUsers
 		}
 		t.Add(l.Users[p])
 		l.Users[p] = t

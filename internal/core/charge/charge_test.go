@@ -77,8 +77,9 @@ func TestLedgerIsBounded(t *testing.T) {
 		at := began.Add(time.Duration(i) * time.Second)
 		l.Rest(l.Begin(at, fmt.Sprint("kind", i)), Time{1, 1})
 	}
+	l.Fold("user0", map[string]Time{"kind0": {1, 8}})
 	for i := range 2 * maxPairs {
-		l.Fold(fmt.Sprint("user", i), map[string]Time{"kind0": {1, 8}, "kind1": {1, 8}})
+		l.Fold(fmt.Sprint("user", i+1), map[string]Time{"kind0": {1, 8}, "kind1": {1, 8}})
 	}
 	l.Fold("user0", map[string]Time{"kind0": {1, 8}})
 	if len(l.Idle) != MaxKinds+1 || l.Idle[""] != (Time{MaxKinds, MaxKinds}) || l.Idle["kind0"] != (Time{1, 1}) || !l.Since.Equal(began) {
@@ -88,7 +89,11 @@ func TestLedgerIsBounded(t *testing.T) {
 	for _, x := range l.Users {
 		sum.Add(x)
 	}
-	if want := int64(4*maxPairs + 1); sum != (Time{want, 8 * want}) || len(l.Users) > maxPairs+MaxKinds || l.Users[Pair{"user0", "kind0"}] != (Time{2, 16}) {
+	if want := int64(4*maxPairs + 2); sum != (Time{want, 8 * want}) || len(l.Users) > maxPairs+MaxKinds || l.Users[Pair{"user0", "kind0"}] != (Time{2, 16}) {
 		t.Errorf("%d pairs with %v", len(l.Users), sum)
+	}
+	last := fmt.Sprint("user", maxPairs/2)
+	if _, odd := l.Users[Pair{last, "kind1"}]; odd || l.Users[Pair{last, "kind0"}] != (Time{1, 8}) {
+		t.Error("which kind has the last room does not follow from the log")
 	}
 }
