@@ -63,7 +63,7 @@ type capacityPlanner struct {
 	// last is the time of the last decision.
 	timer     *time.Timer
 	due, last time.Time
-	idle      map[string]time.Time
+	waits     map[capacity.Wait]time.Time
 	// blocked says for which job the planner cannot ask for nodes, and why.
 	blocked string
 	// states are the providers' descriptions of nodes, by tag. troubles are the failures of
@@ -213,9 +213,9 @@ func (p *capacityPlanner) decide() {
 	p.due, p.last = time.Time{}, time.Now()
 	state := p.c.state
 	d := capacity.Decide(capacity.Situation{
-		Now: now(), Kinds: p.kinds, Max: p.c.cfg.MaxNodes, Pool: state.Capacity, Demands: state.Cluster.Demands(), Offers: state.Cluster.Offers(), Idle: p.idle,
+		Now: now(), Kinds: p.kinds, Max: p.c.cfg.MaxNodes, Pool: state.Capacity, Demands: state.Cluster.Demands(), Offers: state.Cluster.Offers(), Waits: p.waits,
 	})
-	p.idle = d.Idle
+	p.waits = d.Waits
 	p.block(d)
 	for _, a := range d.Actions {
 		p.act(a)

@@ -2,10 +2,12 @@ package capacity
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -46,6 +48,35 @@ func BenchmarkDecide(b *testing.B) {
 				Decide(s)
 			}
 		})
+	}
+}
+
+// BenchmarkCoordinator does what a coordinator does for a decision about a full cluster of 1,000
+// nodes with 10,000 jobs in the queue.
+func BenchmarkCoordinator(b *testing.B) {
+	const nodes, queued = 1000, 10_000
+	state, pool := cluster.New(), NewPool()
+	pool.Apply(at(0), "EPOCHX", Requested{Kind: "a100-8", Nodes: nodes})
+	for i, claim := range pool.Sorted() {
+		n := gpus(8)
+		n.Name, n.Addr = fmt.Sprintf("n%d", i), netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
+		pool.Joined(at(time.Second), n.Name, claim.Tag)
+		state.Step(at(0), cluster.Joined{Node: n})
+	}
+	for i := range nodes + queued {
+		r := request(1, 8)
+		if i >= nodes {
+			r = request(1+i%64, 1+i%8)
+		}
+		spec := cluster.Spec{Job: job.Spec{ID: fmt.Sprint(i), Request: r}, User: fmt.Sprint("user", i%100)}
+		state.Step(at(0), cluster.Submitted{Spec: spec})
+	}
+	kinds := []Kind{{Name: "a100-8", Node: gpus(8), Max: 2000, Idle: time.Minute, StartTimeout: time.Hour, Cost: 3}}
+	for b.Loop() {
+		s := Situation{Now: at(time.Minute), Kinds: kinds, Pool: pool, Demands: state.Demands(), Offers: state.Offers()}
+		if d := Decide(s); len(s.Demands) != queued || len(d.Actions) != 1 {
+			b.Fatalf("%d demands, %v", len(s.Demands), d.Actions)
+		}
 	}
 }
 

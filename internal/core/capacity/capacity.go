@@ -125,16 +125,22 @@ type Situation struct {
 	// Demands are the jobs that wait for nodes, in the order of the queue. Offers are all nodes.
 	Demands []cluster.Demand
 	Offers  []cluster.Offer
-	// Idle has, for each node by tag, the time since which no job has needed the node. It comes
-	// from the last decision; nil at first.
-	Idle map[string]time.Time
+	// Waits are from the last decision; nil at first.
+	Waits map[Wait]time.Time
+}
+
+// Wait is what a decision waits for before it gives back a node: CodeIdle that no job has needed the
+// node for long enough, CodeLate and CodeLost that the node has not come or come back.
+type Wait struct {
+	Tag  string
+	Code Code
 }
 
 // Decision is a list of actions that must now be carried out.
 type Decision struct {
 	Actions []Action
-	// Idle is for the next [Situation].
-	Idle map[string]time.Time
+	// Waits says when waits began that the log does not date. It is for the next [Situation].
+	Waits map[Wait]time.Time
 	// Next is when to decide again if no event comes before; zero for never.
 	Next time.Time
 	// Blocked is the first job for which no nodes can be requested, and Why is the reason; both are

@@ -50,7 +50,7 @@ func Decide(s Situation) Decision {
 		counts: map[string]int{}, active: map[string]int{}, needed: map[string]bool{}, unusable: map[string]string{}, soon: map[string]bool{},
 		asked: map[string][]string{}, want: map[string]int{},
 	}
-	d.out.Idle = map[string]time.Time{}
+	d.out.Waits = map[Wait]time.Time{}
 	d.count()
 	d.judgeKinds()
 	d.serve()
@@ -108,7 +108,7 @@ func coming(tag string) string { return "\x00" + tag }
 // judgeKinds finds the kinds of which no node is requested for a while.
 func (d *decision) judgeKinds() {
 	for _, k := range d.Kinds {
-		if b := d.Pool.Backoffs[k.Name]; d.Now.Before(b.Until) {
+		if b := d.Pool.Backoffs[k.Name]; b.lasts(d.Now) {
 			d.unusable[k.Name] = fmt.Sprintf("not asked for until %s: %s", b.Until.Local().Format("15:04:05"), b.Why)
 			d.soon[k.Name] = b.Until.Sub(d.Now) <= holdTime
 			d.due(b.Until)
@@ -415,10 +415,10 @@ func (d *decision) review(c Claim) {
 	case !c.Joined.IsZero() && c.Left:
 		d.do(Delete{Tag: c.Tag, Code: CodeLeft, Why: "node " + c.Node + " was drained and has left"})
 	case !c.Joined.IsZero():
-		if d.reached(c.Lost.Add(rejoinTime)) {
+		if d.waited(c.Tag, CodeLost, c.Lost, rejoinTime) {
 			d.do(Delete{Tag: c.Tag, Code: CodeLost, Why: fmt.Sprintf("node %s was lost and has not come back within %v", c.Node, rejoinTime)})
 		}
-	case d.reached(c.Requested.Add(k.StartTimeout)):
+	case d.waited(c.Tag, CodeLate, c.Requested, k.StartTimeout):
 		d.do(Delete{Tag: c.Tag, Code: CodeLate, Why: fmt.Sprintf("it did not come within %v", k.StartTimeout)})
 	case d.active[c.Kind] > k.Min && d.idle(c.Tag, k.Idle):
 		d.active[c.Kind]--
@@ -443,15 +443,22 @@ func (d *decision) reviewNode(c Claim, k Kind, o cluster.Offer) {
 
 // idle reports whether no job has needed a node for the time of limit.
 func (d *decision) idle(tag string, limit time.Duration) bool {
-	if d.needed[tag] {
-		return false
+	return !d.needed[tag] && d.waited(tag, CodeIdle, time.Time{}, limit)
+}
+
+// waited reports whether a wait has lasted for the time of limit. If the log does not say when the
+// wait began, or says that it is yet to begin because the clock was set back, the wait began when a
+// decision first saw it.
+func (d *decision) waited(tag string, code Code, began time.Time, limit time.Duration) bool {
+	if began.IsZero() || began.After(d.Now) {
+		w := Wait{tag, code}
+		seen, known := d.Waits[w]
+		if !known || seen.After(d.Now) {
+			seen = d.Now
+		}
+		d.out.Waits[w], began = seen, seen
 	}
-	since, known := d.Idle[tag]
-	if !known || since.After(d.Now) { // or the clock was set back
-		since = d.Now
-	}
-	d.out.Idle[tag] = since
-	return d.reached(since.Add(limit))
+	return d.reached(began.Add(limit))
 }
 
 // reached reports whether a time has come. If not, the next decision is due then.

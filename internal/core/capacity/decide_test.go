@@ -67,7 +67,7 @@ func (s *scene) later(d time.Duration) Decision {
 	end := s.Now.Add(d)
 	for {
 		out := Decide(s.Situation)
-		s.Idle = out.Idle
+		s.Waits = out.Waits
 		switch {
 		case len(out.Actions) > 0:
 			return out
@@ -270,12 +270,43 @@ func TestANodeThatIsNeededAgainIsNotIdle(t *testing.T) {
 	}
 }
 
+// TestTheClockIsSetBack by a day: each wait then lasts as long as usual.
 func TestTheClockIsSetBack(t *testing.T) {
-	s := newScene(Kind{Name: "a", Node: gpus(8)})
-	s.join(s.claim("a", 1)[0], gpus(8))
-	s.Idle = map[string]time.Time{"a-epochx-1": at(time.Hour)}
-	if got := text(s.later(6 * time.Minute)); !strings.HasPrefix(got, "drain n1") {
-		t.Errorf("it is idle for ever: %q", got)
+	for name, c := range map[string]struct {
+		before func(s *scene, c Claim)
+		within time.Duration
+		want   string
+	}{
+		"idle": {func(s *scene, c Claim) { s.join(c, gpus(8)) }, 5 * time.Minute, "drain n1 (idle: "},
+		"late": {func(s *scene, c Claim) { s.queue("j", request(1, 8)) }, 10 * time.Minute, "delete a-epochx-1 (late: "},
+		"lost": {func(s *scene, c Claim) {
+			s.Pool.Joined(s.Now, "n1", c.Tag)
+			s.Pool.Lost(s.Now, "n1", c.Tag, false)
+		}, rejoinTime, "delete a-epochx-1 (lost: "},
+		"failed": {func(s *scene, c Claim) {
+			s.Pool.Apply(s.Now, "EPOCHX", Gone{c.Tag, "no capacity"})
+			s.queue("j", request(1, 8))
+		}, maxBackoff, "1 x a (queue: for job j)"},
+	} {
+		s := newScene(Kind{Name: "a", Node: gpus(8)})
+		c.before(s, s.claim("a", 1)[0])
+		s.later(30 * time.Second)
+		s.Now = s.Now.Add(-24 * time.Hour)
+		begin := s.Now
+		if got := text(s.later(25 * time.Hour)); !strings.HasPrefix(got, c.want) || s.Now.Sub(begin) > c.within {
+			t.Errorf("%s: %q after %v", name, got, s.Now.Sub(begin))
+		}
+	}
+	p := NewPool()
+	for _, now := range []time.Time{at(0), at(-24 * time.Hour)} {
+		p.Apply(now, "EPOCHX", Requested{Kind: "a", Nodes: 1})
+		for _, c := range p.Sorted() {
+			p.Apply(now, "EPOCHX", Gone{c.Tag, "no capacity"})
+			p.Apply(now, "EPOCHX", Gone{c.Tag, "no capacity"})
+		}
+		if b := p.Backoffs["a"]; !b.lasts(now.Add(minBackoff - 1)) {
+			t.Errorf("the kind is not left alone after a failure: %+v", b)
+		}
 	}
 }
 

@@ -190,12 +190,18 @@ const (
 	maxBackoff = 15 * time.Minute
 )
 
+// lasts reports whether no node of the kind is requested yet. No backoff is longer than maxBackoff,
+// so one that seems to be longer is from before the clock was set back.
+func (b Backoff) lasts(at time.Time) bool {
+	return at.Before(b.Until) && b.Until.Sub(at) <= maxBackoff
+}
+
 // failed stops requests for nodes of a kind for a while. Claims that were made together count as
 // one failure.
 func (p *Pool) failed(at time.Time, kind, why string) {
 	b := p.Backoffs[kind]
 	switch {
-	case at.Before(b.Until):
+	case b.lasts(at):
 		return
 	case at.Sub(b.Until) > maxBackoff: // the kind has worked for long
 		b.Failures = 0

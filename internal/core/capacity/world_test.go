@@ -34,10 +34,10 @@ func many() int {
 }
 
 // TestWorld lets jobs arrive at clusters without nodes. In every other world providers fail, nodes
-// join late, never or too small, spot nodes die and coordinators are replaced. In these worlds no
-// node is leaked, no node is deleted in use, and each job ends. In the worlds without faults, a job
-// waits at most for one start of a node longer than necessary, and nodes cost at most 1.2 times as
-// much as with separate nodes for each job.
+// join late, never or too small, spot nodes die and coordinators are replaced. In some of these
+// worlds the clock jumps by hours. In all of them no node is leaked, no node is deleted in use, and
+// each job ends. In the worlds without faults, a job waits at most for one start of a node longer
+// than necessary, and nodes cost at most 1.2 times as much as with separate nodes for each job.
 func TestWorld(t *testing.T) {
 	first, last := uint64(1), uint64(*worlds)
 	if *worldSeed != 0 {
@@ -56,7 +56,7 @@ func TestWorld(t *testing.T) {
 			seen[what]++
 		}
 	}
-	for _, want := range []string{"refused", "late", "lost", "takeover", "idle", "small", "drained", "two kinds", "blocked"} {
+	for _, want := range []string{"refused", "late", "lost", "takeover", "idle", "small", "drained", "two kinds", "blocked", "jump"} {
 		if seen[want] == 0 && *worldSeed == 0 {
 			t.Errorf("no world had %s: the worlds are too tame", want)
 		}
@@ -77,15 +77,20 @@ type world struct {
 	// most bounds the nodes of all kinds; 0 does not.
 	most int
 	now  time.Time
-	// calm is when faults end.
-	calm time.Time
+	// calm is when faults end. skew is how far the clock of coordinators is ahead, in worlds with
+	// jumps.
+	calm  time.Time
+	skew  time.Duration
+	jumps *rand.Rand
 
 	state *replica.State
 	log   []replica.Entry
 	due   []replica.Entry
-	// idle and next are the coordinator's memory, and created is its worker's.
-	idle    map[string]time.Time
+	// waits, next and timers are the coordinator's memory, and created is its worker's. timers says
+	// when timers go off, whatever the clock says then.
+	waits   map[capacity.Wait]time.Time
 	next    time.Time
+	timers  map[replica.TimerID]armed
 	changed bool
 	created map[string]bool
 	deleted map[string]bool
@@ -124,11 +129,20 @@ type place struct {
 	unit int
 }
 
+type armed struct {
+	replica.Timer
+	due time.Time
+}
+
 func newWorld(seed uint64) *world {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	w := &world{
 		rng: rng, faults: seed%2 == 0, now: time.Unix(1_790_000_000, 0).UTC(), state: replica.New(), seen: map[string]bool{},
 		machines: map[string]*machine{}, created: map[string]bool{}, deleted: map[string]bool{}, print: func(string, ...any) {},
+		timers: map[replica.TimerID]armed{},
+	}
+	if seed%8 == 4 {
+		w.jumps = rand.New(rand.NewPCG(seed, 8))
 	}
 	w.calm = w.now.Add(3 * time.Hour)
 	w.apply(replica.Began(w.now, "EPOCHOFTHEWORLD"))
@@ -163,12 +177,24 @@ func nodeOf(name string, gpus int) placement.Node {
 	return n
 }
 
+// clock is what the coordinator's clock says.
+func (w *world) clock() time.Time { return w.now.Add(w.skew) }
+
+// jump sets the clock, by a day at most.
+func (w *world) jump() {
+	if w.jumps != nil && w.now.Before(w.calm) && w.jumps.IntN(300) == 0 {
+		w.seen["jump"] = true
+		w.skew = time.Duration(w.jumps.IntN(48*60)-24*60) * time.Minute
+		w.print("%v the clock is now ahead by %v", w.now.Unix(), w.skew)
+	}
+}
+
 // chance is true once in n, in the wild time of a world with faults.
 func (w *world) chance(n int) bool { return w.faults && w.now.Before(w.calm) && w.rng.IntN(n) == 0 }
 
 // apply applies an entry now and carries out what follows.
 func (w *world) apply(e replica.Entry) {
-	e.At = w.now
+	e.At = w.clock()
 	w.log, w.changed = append(w.log, e), true
 	out := w.state.Apply(e)
 	for _, st := range out.Steps {
@@ -237,6 +263,7 @@ func (w *world) run() error {
 		}
 		w.fireTimers()
 		w.settle()
+		w.jump()
 		if err := w.takeOver(); err != nil {
 			return err
 		}
@@ -347,7 +374,10 @@ func (w *world) lose(m *machine, why string) {
 
 func (w *world) fireTimers() {
 	for id, timer := range w.state.Timers {
-		if !timer.At.After(w.now) {
+		if w.timers[id].Timer != timer {
+			w.timers[id] = armed{timer, w.now.Add(timer.At.Sub(w.clock()))}
+		}
+		if !w.timers[id].due.After(w.now) {
 			w.due = append(w.due, replica.Entry{Event: id.Due(timer)})
 		}
 	}
@@ -368,7 +398,8 @@ func (w *world) takeOver() error {
 			return err
 		}
 	}
-	w.state, w.idle, w.next, w.changed = again, nil, time.Time{}, true
+	w.state, w.waits, w.next, w.changed = again, nil, time.Time{}, true
+	clear(w.timers)
 	clear(w.created)
 	clear(w.deleted)
 	return nil
@@ -380,9 +411,12 @@ func (w *world) decide() {
 	}
 	w.changed = false
 	d := capacity.Decide(capacity.Situation{
-		Now: w.now, Kinds: w.kinds, Max: w.most, Pool: w.state.Capacity, Demands: w.state.Cluster.Demands(), Offers: w.state.Cluster.Offers(), Idle: w.idle,
+		Now: w.clock(), Kinds: w.kinds, Max: w.most, Pool: w.state.Capacity, Demands: w.state.Cluster.Demands(), Offers: w.state.Cluster.Offers(), Waits: w.waits,
 	})
-	w.idle, w.next = d.Idle, d.Next
+	w.waits, w.next = d.Waits, time.Time{}
+	if !d.Next.IsZero() {
+		w.next = w.now.Add(d.Next.Sub(w.clock()))
+	}
 	if d.Blocked != "" {
 		w.seen["blocked"] = true
 	}

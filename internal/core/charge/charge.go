@@ -85,7 +85,8 @@ func part(whole int64, a, b int) int64 {
 }
 
 // MaxKinds bounds the kinds of nodes, besides the empty kind. maxPairs bounds the pairs of a user
-// and a kind. Further users are counted as [report.OtherUsers], which may add one pair for each kind.
+// and a kind. Further users are counted as [report.OtherUsers], which may add one pair for each
+// kind.
 const (
 	MaxKinds = 256
 	maxPairs = 4096
@@ -126,8 +127,8 @@ func (l *Ledger) Rest(kind string, idle Time) {
 	l.Idle[kind] = idle
 }
 
-// Fold keeps the charges of a job by kind when the job is forgotten. If there is room for some of the
-// kinds only, these are the first by name.
+// Fold keeps the charges of a job by kind when the job is forgotten. If there is room for only some
+// of the kinds, these are the first by name.
 func (l *Ledger) Fold(user string, charged map[string]Time) {
 	for _, kind := range slices.Sorted(maps.Keys(charged)) {
 		p, t := Pair{user, kind}, charged[kind]
