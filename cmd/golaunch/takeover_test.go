@@ -166,6 +166,43 @@ func TestTheCoordinatorReturnsWithoutItsLog(t *testing.T) {
 	}
 }
 
+// TestAPreemptionGoesOn kills the coordinator when half of the ranks of a preempted job have saved.
+// The next coordinator waits for the other half. No rank of either job finds its GPU locked by another
+// one. The preempted job then goes on from its checkpoint.
+func TestAPreemptionGoesOn(t *testing.T) {
+	t.Parallel()
+	h, coordinator, _, _ := up(t, 2)
+	save := gate(t, filepath.Join(h.dir, "save"))
+	const alone = "exec 9>gpu-$GOLAUNCH_NODE-$LOCAL_RANK; flock -n 9 || exit 9; "
+	h.detach("night", 4, "--nodes", "2", "--gpus-per-node", "2", "--priority", "batch", "--drain-time", "10m", "--notice-signal", "USR1",
+		"--", "sh", "-c", alone+`trap 'echo saves $RANK; read line <save; echo 7 >step$RANK; echo saved $RANK; touch $GOLAUNCH_NOTICE_FILE.ready' USR1
+echo up $RANK
+[ $TORCHELASTIC_RESTART_COUNT = 0 ] || { echo $RANK goes on at step $(cat step$RANK); exit; }
+while :; do sleep 1000 & wait; done`)
+	night := h.start(0, "logs", "-f", "night")
+	urgent := h.start(0, "--job-id", "urgent", "--nodes", "2", "--gpus-per-node", "2", "--priority", "production", "--max-restarts", "0",
+		"--", "sh", "-c", alone+"echo urgent $RANK of $WORLD_SIZE")
+	for rank := range 4 {
+		night.line(fmt.Sprintf("saves %d", rank))
+	}
+	save(2)
+	night.line(`saved \d(.|\n)*saved \d`)
+	coordinator.kill()
+	h.coordinate().line("jobs taken over: 2")
+	if j := h.status().job(t, "night"); j.Phase != "running" || j.Attempt != 0 {
+		t.Errorf("when half of its ranks have saved: %+v", j)
+	}
+	save(2)
+	urgent.ends(0, "urgent 0 of 4", "urgent 3 of 4")
+	for rank := range 4 {
+		night.line(fmt.Sprintf("%d goes on at step 7", rank))
+	}
+	night.ends(0)
+	if j := h.status().job(t, "night"); j.Result == nil || j.Result.Code != 0 || j.Attempt != 1 || j.Restarts != 0 {
+		t.Errorf("the batch job: %+v", j)
+	}
+}
+
 // TestAnAgentLeavesWithoutACoordinator: an agent leaves on SIGTERM while it tries to join again.
 func TestAnAgentLeavesWithoutACoordinator(t *testing.T) {
 	t.Parallel()
