@@ -24,6 +24,7 @@ type shared struct {
 	// place is a directory that all users can reach, and command is the golaunch in it.
 	place, command, token string
 	env                   []string
+	head                  *process
 }
 
 // newShared takes an environment for the coordinator and the clients.
@@ -43,8 +44,8 @@ func newShared(t *testing.T, env ...string) *shared {
 	// Another process writes the file: a child that this process forks for another test would hold
 	// it open for writing, and then the file cannot be run.
 	must(t, exec.Command("install", "-m", "755", golaunch(t), s.command).Run())
-	head := start(t, s.nodes[0].Command(s.command, "coordinator", "--listen", "10.77.0.2"), append(env, "HOME="+s.home)...)
-	head.line("golaunch agent --coordinator " + s.at)
+	s.head = start(t, s.nodes[0].Command(s.command, "coordinator", "--listen", "10.77.0.2"), append(env, "HOME="+s.home)...)
+	s.head.line("golaunch agent --coordinator " + s.at)
 	s.token = strings.TrimSpace(ended(t, s.start(0, "submit-token")))
 	return s
 }
