@@ -132,7 +132,10 @@ func savings(t *testing.T) []saving {
 			{"checkpoint_3/model.safetensors", tensors}, {"checkpoint_3/random_states_0.pkl", zip}, {"checkpoint_3/random_states_1.pkl", zip},
 		}, "accelerate", Unknown},
 		{"a.ckpt", 2, append(shards("a.ckpt"), written{"a.ckpt/meta.pt", zip}), "lightning", Complete},
-		{"40", 2, []written{text("40/d/data", "xx"), text("40/_CHECKPOINT_METADATA", `{"commit_timestamp_nsecs": 7}`)}, "orbax", Complete},
+		{"40", 2, []written{
+			text("40/default/d/data", "xx"), text("40/default/_METADATA", `{"tree_metadata": {}}`),
+			text("40/_CHECKPOINT_METADATA", `{"commit_timestamp_nsecs": 7}`),
+		}, "orbax", Complete},
 		{"40", 2, []written{text("40/d/data", "xx"), text("40/commit_success.txt", "Checkpoint commit was successful")}, "orbax", Complete},
 		{"global_step40", 2, []written{
 			{"global_step40/mp_rank_00_model_states.pt", zip},
@@ -190,7 +193,7 @@ func TestTruncations(t *testing.T) {
 			dir := s.at(s.bytes())
 			names := make([]string, 0, len(dir))
 			for name := range dir {
-				if base := path.Base(name); slices.Contains([]string{".pt", ".pth", ".ckpt", ".safetensors", ".distcp", ".json", ".metadata", ".pkl"}, path.Ext(base)) && base != "legacy.pt" {
+				if base := path.Base(name); slices.Contains([]string{".pt", ".pth", ".ckpt", ".safetensors", ".distcp", ".json", ".metadata", ".pkl"}, path.Ext(base)) && base != "legacy.pt" || strings.HasSuffix(base, "_METADATA") {
 					names = append(names, name)
 				}
 			}

@@ -24,6 +24,10 @@ func cutFiles(t *tree) string {
 		case ".json":
 			whole = json.Valid(t.readAt(f, 0, f.size))
 		}
+		switch path.Base(name) {
+		case "_METADATA", "_CHECKPOINT_METADATA": // of Orbax
+			whole = json.Valid(t.readAt(f, 0, f.size))
+		}
 		if t.err != nil {
 			return ""
 		}
