@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
@@ -8,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -130,6 +132,8 @@ type chaos struct {
 	nodes []nettest.Node
 	procs []*process
 	start func(i int) *process
+	// read is how much of the output of each process longest has read.
+	read map[*process]int
 }
 
 func newChaos(t *testing.T, nodes int, steps int) *chaos {
@@ -137,7 +141,7 @@ func newChaos(t *testing.T, nodes int, steps int) *chaos {
 	for i := range nodes {
 		addrs = append(addrs, fmt.Sprintf("10.77.0.%d", i+2))
 	}
-	c := &chaos{t: t, nodes: nettest.Nodes(t, addrs...)}
+	c := &chaos{t: t, nodes: nettest.Nodes(t, addrs...), read: map[*process]int{}}
 	token := tokenFile(t)
 	job := replicas(t, steps, "--nodes", strconv.Itoa(nodes), "--procs-per-node", "1", "--replica-groups", strconv.Itoa(nodes), "--lease", "3s",
 		"--max-restarts", "1000", "--exclude-after", "0", "--min-groups", strconv.Itoa(nodes/2))
@@ -171,15 +175,29 @@ func (c *chaos) rank(i int) int {
 	return pid
 }
 
+var (
+	chaosFor    = flag.Duration("chaos", 0, "how long TestReplicaChaos injects faults; 0 is 3m in make test-all")
+	chaosEach   = flag.Duration("chaos-each", 15*time.Second, "the time between two faults of TestReplicaChaos")
+	chaosGroups = flag.Int("chaos-groups", 4, "how many replica groups TestReplicaChaos has")
+	chaosShare  = flag.Float64("chaos-share", 70, "the percentage of the undisturbed steps that TestReplicaChaos wants")
+)
+
 // TestReplicaChaos kills and stops ranks, cuts cables and kills the coordinator, again and again.
-// It compares the steps that groups reach meanwhile with the steps that they reach undisturbed.
+// It compares the steps that groups reach meanwhile with the steps that they reach undisturbed,
+// before and after. By default there is a fault every 15 s. A stopped group then costs the others
+// 2 s, and a leader 1 s.
 func TestReplicaChaos(t *testing.T) {
-	suite.LeftToAll(t, "it takes minutes")
+	if *chaosFor == 0 {
+		suite.LeftToAll(t, "it takes minutes")
+		*chaosFor = 3 * time.Minute
+	}
 	rng := rand.New(rand.NewPCG(1, 1))
-	c := newChaos(t, 4, 1_000_000)
+	c := newChaos(t, *chaosGroups, 1_000_000)
 	c.procs[0].line("can take over from n0")
-	c.procs[3].line(`group 3 step \d+ quorum \d+ of 0,1,2,3`)
-	const calm, each, events = 20 * time.Second, 15 * time.Second, 12
+	for i, p := range c.procs {
+		p.line(fmt.Sprintf(`group %d step \d+ quorum \d+ of %s `, i, c.all()))
+	}
+	const calm = 20 * time.Second
 	pass := func(d time.Duration) (steps int) {
 		before := c.steps()
 		<-time.After(d)
@@ -187,6 +205,7 @@ func TestReplicaChaos(t *testing.T) {
 	}
 	undisturbed := pass(calm)
 	leader, disturbed := 0, 0
+	events := int(*chaosFor / *chaosEach)
 	for event := range events {
 		i := rng.IntN(len(c.nodes))
 		what := []string{"kill", "stop", "cut", "leader"}[event%4]
@@ -206,15 +225,40 @@ func TestReplicaChaos(t *testing.T) {
 			c.procs[i].kill()
 			leader = (leader + 1) % len(c.nodes)
 		}
-		disturbed += pass(each)
+		steps := pass(*chaosEach)
+		disturbed += steps
 		if what == "leader" {
 			c.procs[i] = c.start(i)
 		}
-		t.Logf("%s at n%d: %d steps so far, %v", what, i, disturbed, time.Since(began).Round(time.Millisecond))
+		t.Logf("%s at n%d: %d steps in %v, the longest wait of a group for a quorum %v", what, i, steps, time.Since(began).Round(time.Millisecond), c.longest())
 	}
-	share := 100 * float64(disturbed) / float64(undisturbed) / (float64(events*each) / float64(calm))
-	t.Logf("%d steps in %v, %d undisturbed in %v: %.1f %%", disturbed, events*each, undisturbed, calm, share)
-	if share < 70 { // a fault every 15 s; a stopped group costs the others 2 s, and a leader 1 s
-		t.Errorf("only %.1f %% of the undisturbed steps", share)
+	undisturbed += pass(calm)
+	share := 100 * float64(disturbed) / float64(undisturbed) / (float64(events) * chaosEach.Seconds() / (2 * calm.Seconds()))
+	t.Logf("%d steps in %v, %d undisturbed in %v: %.1f %%", disturbed, time.Duration(events)**chaosEach, undisturbed, 2*calm, share)
+	if share < *chaosShare {
+		t.Errorf("only %.1f %% of the undisturbed steps, want %.1f %%", share, *chaosShare)
 	}
+}
+
+// all names the members of a quorum of all groups.
+func (c *chaos) all() string {
+	names := make([]string, len(c.procs))
+	for i := range names {
+		names[i] = strconv.Itoa(i)
+	}
+	return strings.Join(names, ",")
+}
+
+// longest returns the longest time between two quorums of a group since the last call, for groups
+// that were not started anew.
+func (c *chaos) longest() (longest time.Duration) {
+	for _, p := range c.procs {
+		text, _ := p.out.read()
+		for _, m := range regexp.MustCompile(`quorum \d+ of \S+ after (\S+) s`).FindAllStringSubmatch(text[min(c.read[p], len(text)):], -1) {
+			seconds, _ := strconv.ParseFloat(m[1], 64)
+			longest = max(longest, time.Duration(seconds*float64(time.Second)))
+		}
+		c.read[p] = len(text)
+	}
+	return longest
 }
