@@ -83,7 +83,7 @@ func TestContributingShowsTheRooms(t *testing.T) {
 }
 
 // TestContributingFindsDecisions checks that each file that CONTRIBUTING.md names for a decision
-// declares the functions that follow its name.
+// declares the functions and variables that follow its name.
 func TestContributingFindsDecisions(t *testing.T) {
 	text, err := os.ReadFile(path.Join(root, "CONTRIBUTING.md"))
 	if err != nil {
@@ -108,9 +108,9 @@ func TestContributingFindsDecisions(t *testing.T) {
 			t.Errorf("CONTRIBUTING.md names a file that does not exist: %v", err)
 			continue
 		}
-		declaration := regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + name + `\(`)
+		declaration := regexp.MustCompile(`(?m)^(func (\([^)]*\) )?` + name + `\(|(const|var) ` + name + ` )`)
 		if !declaration.Match(source) {
-			t.Errorf("CONTRIBUTING.md says that %s decides something in %s, which declares no such function", name, file)
+			t.Errorf("CONTRIBUTING.md says that %s decides something in %s, which does not declare it", name, file)
 		}
 		checked++
 	}

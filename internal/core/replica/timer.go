@@ -94,7 +94,7 @@ func (s *State) disarm(id TimerID, seq int) bool {
 	return out
 }
 
-// wait returns the wait before a restart. There is none before a restart that costs no budget.
+// wait returns the wait before a restart. There is none after a departure.
 func (j *Record) wait(a job.Wait) time.Duration {
 	switch {
 	case a.Long:
