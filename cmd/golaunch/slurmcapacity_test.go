@@ -37,8 +37,8 @@ func (s slurm) ask(verb string, args ...string) *process {
 }
 
 // TestCapacityOnSlurm grows a cluster from 0 to 4 nodes of a real Slurm and back, under 20 jobs. The
-// coordinator is killed twice: when it has asked for nodes, while jobs are submitted, and when ranks
-// run. Each rank of each job ends exactly once. golaunch asks Slurm for four nodes in all, knows
+// coordinator is killed twice: when it has asked for nodes, and when ranks run and all other jobs
+// wait. Each rank of each job ends exactly once. golaunch asks Slurm for four nodes in all, knows
 // each of them to the end, and leaves none.
 func TestCapacityOnSlurm(t *testing.T) {
 	suite.LeftToAll(t, "it takes half a minute")
@@ -54,13 +54,14 @@ func TestCapacityOnSlurm(t *testing.T) {
 		return s.ask("run", "--detach", "--job-id", id, "--nodes", fmt.Sprint(nodes), "--gpus-per-node", fmt.Sprint(gpus),
 			"--", "sh", "-c", `echo up >begun; read line <begin; echo $0 $RANK >>ended`, id)
 	}
-	var submissions []*process
-	for i := range 19 {
-		submissions = append(submissions, submit(fmt.Sprint("j", i), 1+i%4, 1+i%2))
-	}
-	coordinator.line("node requested: for job j")
+	submit("j0", 4, 2).ends(0)
+	coordinator.line("4 x node requested: for job j0")
 	coordinator.kill()
 	coordinator = s.coordinate(kinds)
+	var submissions []*process
+	for i := range 18 {
+		submissions = append(submissions, submit(fmt.Sprint("j", i+1), 1+i%4, 1+i%2))
+	}
 	for _, p := range submissions {
 		p.ends(0)
 	}
