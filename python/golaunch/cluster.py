@@ -58,14 +58,15 @@ class VirtualCluster:
     stands for a node of this cluster. With use_gpus, each bundle is a GPU, or half of one with
     gpus_per_worker=0.5. gpu_ids limits the GPUs of each node to these indexes, and colocate is the
     number of groups that may share a GPU. strategy is a strategy of placement groups: STRICT_PACK,
-    PACK, SPREAD or STRICT_SPREAD. The constructor waits for the bundles, for at most
-    placement_timeout seconds. Use it with `with`, or call close(); it ends with the program in any
-    case.
+    PACK, SPREAD or STRICT_SPREAD. priority (or GOLAUNCH_PRIORITY) is production, interactive or
+    batch, as for jobs: the bundles may preempt jobs of a lower one, and are never preempted. The
+    constructor waits for the bundles, for at most placement_timeout seconds. Use it with `with`, or
+    call close(); it ends with the program in any case.
     """
 
     def __init__(self, bundles_per_node, *, address=None, token_file=None, use_gpus=False, gpus_per_worker=1, gpu_ids=None, colocate=1,
-                 strategy="STRICT_PACK", name=None, placement_timeout=None, lease=15.0, backfill=False, declare_gpus=False, preload=None,
-                 log_dir=None, binary=None):
+                 strategy="STRICT_PACK", name=None, placement_timeout=None, lease=15.0, backfill=False, priority=None, declare_gpus=False,
+                 preload=None, log_dir=None, binary=None):
         self.bundles_per_node = _sizes(bundles_per_node)
         self._per_gpu = _per_gpu(gpus_per_worker)
         if self._per_gpu > 1 and not use_gpus:
@@ -115,7 +116,8 @@ class VirtualCluster:
             self.address, self.version = opened["coordinator"], opened["version"]
             self.nodes = self._helper.ask(
                 "reserve", id=self.name, per_node=self.bundles_per_node, gpu=use_gpus, per_gpu=self._per_gpu if use_gpus else 0,
-                gpu_ids=list(gpu_ids or []), colocate=colocate, strategy=strategy, timeout=placement_timeout or 0, backfill=backfill)
+                gpu_ids=list(gpu_ids or []), colocate=colocate, strategy=strategy, timeout=placement_timeout or 0, backfill=backfill,
+                priority=priority or os.environ.get("GOLAUNCH_PRIORITY", ""))
         except BaseException:
             try:
                 self.close()

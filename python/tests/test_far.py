@@ -2,6 +2,7 @@
 
 import array
 import hashlib
+import json
 import os
 import pickle
 import re
@@ -13,7 +14,7 @@ import time
 import unittest
 
 import golaunch.group
-from base import LIMIT, Case
+from base import LIMIT, Case, patched_environment
 from golaunch import VirtualCluster, WorkerFailureError, WorkerGroup
 from test_failures import gone
 
@@ -164,6 +165,19 @@ class Far(Case):
     def test_no_place(self):
         with self.assertRaisesRegex(Exception, "(?s)no reservation.*"):
             VirtualCluster([2, 1, 1], address=COORDINATOR, token_file=os.environ["TEST_TOKEN"], placement_timeout=0.2)
+
+    def test_a_priority(self):
+        """The bundles have the one that was asked for, or else that of the command's variable."""
+        def priority_of(**options):
+            with VirtualCluster([1], address=COORDINATOR, token_file=os.environ["TEST_TOKEN"], **options) as cluster:
+                jobs = subprocess.run([golaunch.find_binary(), "jobs", "--coordinator", COORDINATOR, "--token-file", os.environ["TEST_TOKEN"], "--json"],
+                                      stdout=subprocess.PIPE, check=True).stdout
+                return next(j["priority"] for j in json.loads(jobs)["jobs"] if j["id"] == cluster.name)
+
+        with patched_environment(GOLAUNCH_PRIORITY="batch"):
+            self.assertEqual([priority_of(), priority_of(priority="production")], ["batch", "production"])
+        with self.assertRaisesRegex(ValueError, 'priority "soon": production, interactive or batch'):
+            priority_of(priority="soon")
 
     def waiting(self):
         """A program that waits for bundles that are not free, and its helper."""

@@ -37,6 +37,7 @@ type reserveRequest struct {
 	place
 	ID       string `json:"id"`
 	Colocate int    `json:"colocate"`
+	Priority string `json:"priority"`
 }
 
 // reservedNode is a node of a reservation, with the resources reserved there.
@@ -63,7 +64,7 @@ func (c *controller) reserve(ctx context.Context, r reserveRequest) ([]reservedN
 		return nil, err
 	}
 	j := launcher.Job{ID: r.ID, Resources: r.resources()}
-	j.Cluster.GPUs, j.Cluster.Backfill = r.GPUIDs, r.Backfill
+	j.Cluster.GPUs, j.Cluster.Backfill, j.Cluster.Priority = r.GPUIDs, r.Backfill, r.Priority
 	j.Output.Observe = func(d report.Decision) {
 		c.tell(groupEvent{Event: "decision", Job: r.ID, Reason: d.Reason, News: d.News})
 	}
