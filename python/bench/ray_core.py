@@ -1,6 +1,6 @@
-"""Times of Ray's names: python ray_core.py, with golaunch-ray or with Ray itself, prints one line of JSON."""
+"""Times of Ray's names: python ray_core.py, with golaunch-ray or with Ray itself, prints lines of JSON, each with all figures so far."""
 
-import glob
+import contextlib
 import json
 import os
 import statistics
@@ -23,6 +23,11 @@ def timed(name, do, times=1):
     figures[name] = (time.perf_counter() - start) / times
 
 
+def show():
+    """What comes later may fail, or take too long."""
+    print(json.dumps({name: round(value, 6) for name, value in figures.items()}), flush=True)
+
+
 @ray.remote
 def nothing():
     pass
@@ -40,16 +45,22 @@ def memory(pid="self"):
 
 
 def memory_of_all():
-    """That of all processes that this program has started."""
-    found = 0
-    for path in glob.glob("/proc/[0-9]*/environ"):
-        try:
-            with open(path, "rb") as f:
+    """That of all processes that this program has started, and of their children: some of Ray's write over what marks them."""
+    parents, found = {}, set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # the process has ended
+            with open(f"/proc/{pid}/stat") as f:
+                parents[pid] = f.read().rpartition(")")[2].split()[1]
+            with open(f"/proc/{pid}/environ", "rb") as f:
                 if f"RAY_CORE={MARK}".encode() in f.read().split(b"\0"):
-                    found += memory(path.split("/")[2])
-        except OSError:  # the process has ended
-            pass
-    return found
+                    found.add(pid)
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    total = 0
+    for pid in found:
+        with contextlib.suppress(OSError):
+            total += memory(pid)
+    return total
 
 
 imported = time.perf_counter()
@@ -72,6 +83,7 @@ figures["call_and_back"] = statistics.median(each)
 before = memory()
 kept = [ray.put(i) for i in range(OBJECTS)]
 figures["bytes_per_object"] = (memory() - before) / OBJECTS
+show()
 del kept
 actors = []
 
@@ -84,6 +96,7 @@ def ready():
 if "--no-actors" not in sys.argv:
     timed("actors_200", ready)
     figures["actors_200_memory"] = memory_of_all()
+    show()
 if "--arrays" in sys.argv:  # 1 GiB: put, get by another process, and get on another node, which reads every page
     import numpy
 
@@ -99,6 +112,7 @@ if "--arrays" in sys.argv:  # 1 GiB: put, get by another process, and get on ano
     over(kept[0])
     timed("put_1gib", lambda: kept.append(ray.put(array)))
     timed("get_1gib", lambda: over(kept[-1]))
+    show()
     del kept
     ray.shutdown()
     from ray.cluster_utils import Cluster
@@ -110,5 +124,5 @@ if "--arrays" in sys.argv:  # 1 GiB: put, get by another process, and get on ano
     over(kept[0], "right")
     timed("get_1gib_from_another_node", lambda: over(kept[1], "right"))
 figures["cpus"] = os.cpu_count()
-print(json.dumps({name: round(value, 6) for name, value in figures.items()}))
+show()
 ray.shutdown()
