@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
@@ -65,4 +66,45 @@ func TestRayUnderSlurm(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(s.dir, "main.py"), []byte(rayProgram), 0o600))
 	script := "python=" + python + "; ray=\"" + python + " -m ray._command\"\nexport PYTHONPATH=" + tree + " GOLAUNCH_BINARY=$golaunch\n" + rayScript
 	s.output(s.batch(script, "--nodes=2"), "on ['10.79.0.10', '10.79.0.9']\nthe worker is 10.79.0.9\nended with 0\n")
+}
+
+// cutOffProgram has an actor on the other node, with a call pending.
+const cutOffProgram = `import ray
+ray.init()
+
+@ray.remote(num_cpus=0, resources={"worker": 1})
+class Actor:
+    def where(self):
+        return ray.util.get_node_ip_address()
+
+    def hold(self):
+        import threading
+        threading.Event().wait()
+
+actor = Actor.remote()
+print("on", ray.get(actor.where.remote()))
+held = actor.hold.remote()
+print("waits", flush=True)
+try:
+    ray.get(held)
+except ray.exceptions.ActorDiedError as error:
+    print("died:", error)
+`
+
+// TestRayNodeThatIsCutOff checks that calls of an actor fail whose node says nothing more.
+func TestRayNodeThatIsCutOff(t *testing.T) {
+	t.Parallel()
+	python := pythonOfRay(t)
+	tree, err := filepath.Abs("../../python")
+	must(t, err)
+	nodes, dir := nettest.Nodes(t, "10.86.0.2", "10.86.0.3"), t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "main.py"), []byte(cutOffProgram), 0o600))
+	env := []string{"HOME=" + dir, "PYTHONPATH=" + tree, "GOLAUNCH_BINARY=" + golaunch(t), "RAY_ADDRESS=10.86.0.2:6379", "ray=" + python + " -m ray._command"}
+	node := func(i int, script string) *process { return start(t, nodes[i].Command("sh", "-c", script), env...) }
+	node(0, "exec $ray start --head --node-ip-address=10.86.0.2 --port=6379 --num-cpus 1 --block")
+	node(1, `exec $ray start --address 10.86.0.2:6379 --num-cpus 1 --resources '{"worker": 1}' --block`)
+	driver := node(0, "until $ray status | grep -q ' 0.0/2.0 CPU'; do sleep 0.1; done; exec "+python+" "+filepath.Join(dir, "main.py"))
+	driver.line("on 10.86.0.3\nwaits")
+	nodes[1].Cut(t)
+	driver.ends(0, "died: The actor died unexpectedly", "(10.86.0.3) was lost")
 }
