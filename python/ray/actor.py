@@ -15,6 +15,10 @@ _METHOD = {"num_returns", "max_task_retries", "retry_exceptions", "name", "enabl
            "tensor_transport"}
 
 
+class ActorClassInheritanceException(TypeError):
+    """A class inherits from a remote class."""
+
+
 def method(*args, **options):
     """Options of a method: num_returns, max_task_retries, retry_exceptions."""
     for name in options:
@@ -78,7 +82,7 @@ class ActorClass:
         return sorted({*super().__dir__(), *dir(self._cls)})
 
     def __mro_entries__(self, bases):
-        raise TypeError(f"Inheriting from actor classes is not currently supported. Attempted to inherit from {self._cls.__name__}.")
+        raise ActorClassInheritanceException(f"Inheriting from actor classes is not currently supported. Attempted to inherit from {self._cls.__name__}.")
 
     def remote(self, *args, **kwargs):
         return self._remote(args, kwargs)

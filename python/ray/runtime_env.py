@@ -1,5 +1,9 @@
 """ray.runtime_env."""
 
+import sys
+
+sys.modules[__name__ + ".runtime_env"] = sys.modules[__name__]
+
 
 class RuntimeEnv(dict):
     """A runtime_env: a dictionary of its fields."""

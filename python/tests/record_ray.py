@@ -15,17 +15,20 @@ def said(text):
 
 
 def public(home):
-    """The names of each module that has __all__, read from its text: some modules need packages that are not installed."""
+    """The names of each module: those of __all__ or, without it, those that its text marks as public. Some modules need packages that are not installed."""
     modules = ("ray", "ray.experimental", "ray.job_submission", "ray.runtime_env", "ray.train", "ray.train.torch", "ray.util", "ray.util.collective",
-               "ray.util.multiprocessing", "ray.util.state")
+               "ray.util.multiprocessing", "ray.util.state", "ray.actor", "ray.exceptions", "ray.runtime_context",
+               "ray.util.placement_group", "ray.util.queue", "ray.util.scheduling_strategies")
     for module in modules:
         path = os.path.join(home, *module.split(".")[1:])
-        with open(os.path.join(path, "__init__.py")) as f:
+        with open(os.path.join(path, "__init__.py") if os.path.isdir(path) else path + ".py") as f:
             tree = ast.parse(f.read())
         names = set()
         for node in ast.walk(tree):
             if isinstance(node, (ast.Assign, ast.AugAssign, ast.Call)) and "__all__" in ast.unparse(node).partition("[")[0]:
                 names |= {n.value for n in ast.walk(node) if isinstance(n, ast.Constant)}
+            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node in tree.body and any("PublicAPI" in ast.unparse(d) for d in node.decorator_list):
+                names.add(node.name)
         yield " ".join([module, *sorted(n for n in names if not n.startswith("_"))]) + "\n"
 
 

@@ -1,11 +1,15 @@
 """Training with torch."""
 
+import sys
 from dataclasses import dataclass
 from typing import Optional
 
 from .._unserved import refuse
 from . import _config, _rank
 from .data_parallel_trainer import DataParallelTrainer
+
+for _name in ("config", "torch_trainer", "train_loop_utils"):
+    sys.modules[f"{__name__}.{_name}"] = sys.modules[__name__]
 
 
 @dataclass

@@ -1,5 +1,7 @@
 """Where a task or an actor runs."""
 
+from .._unserved import refuse
+
 
 class PlacementGroupSchedulingStrategy:
     def __init__(self, placement_group, placement_group_bundle_index=-1, placement_group_capture_child_tasks=None):
@@ -16,3 +18,7 @@ class NodeAffinitySchedulingStrategy:
 class NodeLabelSchedulingStrategy:
     def __init__(self, hard=None, *, soft=None):
         raise NotImplementedError("golaunch does not serve NodeLabelSchedulingStrategy; use NodeAffinitySchedulingStrategy, or a custom resource")
+
+
+def __getattr__(name):
+    refuse(__name__, name)

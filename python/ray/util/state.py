@@ -1,7 +1,11 @@
 """What the cluster has: actors, nodes, placement groups and tasks. A row has its columns as attributes and as items."""
 
+import sys
+
 from .. import _session, _state
 from .._unserved import refuse
+
+sys.modules[__name__ + ".api"] = sys.modules[__name__]
 
 
 class StateSchema(dict):
