@@ -120,9 +120,10 @@ def base_of(proc, node_id):
 
 
 class Core:
-    def __init__(self, session, address, head_address, host_address, certificate, job):
+    def __init__(self, session, address, head_address, host_address, certificate, job, cluster):
         self.session, self.address, self.proc, self.node_id = session, address, address[0], address[1]
         self.head_address, self.host_address, self.certificate, self.job = head_address, host_address, certificate, job
+        self.cluster = cluster  # the address of its coordinator
         self.lock = threading.RLock()
         self.loop = _wire.Loop()
         self.links, self.connecting = {}, {}

@@ -28,6 +28,8 @@ _OF_RANKS = {
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "NODE_RANK", "NNODES",
     "MASTER_ADDR", "MASTER_PORT",
 }
+# Variables that only a new program reads: its dynamic linker, its C library, its interpreter.
+_AT_START = re.compile("(LD|MALLOC)_.*|GLIBC_TUNABLES|PYTHON(?!PATH$|UNBUFFERED$).*")
 _KEEP = 0.05  # of a disk stays free of them, as in Ray
 
 
@@ -407,7 +409,7 @@ class _Node:
         config = {
             "address": address, "host": self.address, "head": self.head_address, "session": self.session, "job": job, "env": env,
             "certificate": self.tls, "resources": self.facts["resources"], "temp_dir": self.config["temp_dir"],
-            "dirs": _cluster.copies(self.config["job"]),
+            "dirs": _cluster.copies(self.config["job"]), "cluster": self.config["cluster"],
         }
         sys.stdout.flush()
         pid = os.fork()
@@ -661,12 +663,18 @@ def _change(config, server, sock):
     for name in list(os.environ):
         if name in _OF_RANKS or name.startswith("TORCHELASTIC_"):
             del os.environ[name]
+    changed = set()
     for name, value in (env.get("env_vars") or {}).items():  # which may name others, as "${PATH}:/x" does
-        os.environ[name] = re.sub(r"\$\{[A-Z0-9_]+\}", "", os.path.expandvars(value))
+        value = re.sub(r"\$\{[A-Z0-9_]+\}", "", os.path.expandvars(value))
+        if value != os.environ.get(name, ""):
+            changed.add(name)
+        os.environ[name] = value
+    if "PYTHONPATH" in changed:
+        sys.path[:0] = [p for p in os.environ["PYTHONPATH"].split(os.pathsep) if p and p not in sys.path]
     if env.get("working_dir") and not env.get("package"):
         os.chdir(env["working_dir"])
     command = shlex.split(env.get("py_executable") or shlex.quote(config["job"]["python"]))
-    if command != [sys.executable]:
+    if command != [sys.executable] or any(map(_AT_START.fullmatch, changed)):
         for fd in (server.fileno(), sock.fileno()):
             os.set_inheritable(fd, True)
         os.environ["GOLAUNCH_PROCESS"] = json.dumps([config, server.fileno(), sock.fileno(), sys.path])

@@ -20,7 +20,7 @@ _UNSERVED = {
     "fallback_strategy": "NodeAffinitySchedulingStrategy(soft=True)", "max_calls": "a subprocess in the task, for libraries that leak",
     "enable_tensor_transport": "torch.distributed", "_generator_backpressure_num_objects": "several shorter generators",
 }
-_RUNTIME_ENV = {"env_vars", "working_dir", "py_executable", "pip", "uv", "config"}
+_RUNTIME_ENV = {"env_vars", "working_dir", "py_executable", "pip", "uv", "config", "worker_process_setup_hook"}
 
 
 def check(options, known, what):
@@ -114,6 +114,19 @@ def _with_packages(runtime_env):
     return shlex.join(["uv", "run", "--quiet", "--no-project", "--python", sys.executable, *(f"--with={p}" for p in wanted), "python"])
 
 
+def _hook(hook):
+    """What each process of a program is to call first, as text."""
+    if isinstance(hook, str):
+        return "name", hook
+    if not callable(hook):
+        raise TypeError(f"runtime_env['worker_process_setup_hook'] must be a function, or its name such as 'module.function', got {type(hook)}")
+    import base64
+
+    import cloudpickle
+
+    return "pickle", base64.b64encode(cloudpickle.dumps(hook)).decode()
+
+
 def environment(runtime_env, of_job=None):
     """A runtime_env as what a process needs of it."""
     of_job = of_job or {}
@@ -130,6 +143,9 @@ def environment(runtime_env, of_job=None):
         "env_vars": {**(of_job.get("env_vars") or {}), **variables}, "working_dir": runtime_env.get("working_dir") or of_job.get("working_dir"),
         "py_executable": runtime_env.get("py_executable") or of_job.get("py_executable"),
     }
+    hook = runtime_env.get("worker_process_setup_hook")
+    if hook or of_job.get("hook"):
+        env["hook"] = _hook(hook) if hook else of_job["hook"]
     if runtime_env.get("pip") or runtime_env.get("uv"):
         env["py_executable"] = _with_packages(runtime_env)
     if of_job.get("package") and not runtime_env.get("working_dir"):

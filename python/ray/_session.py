@@ -135,7 +135,8 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
             else:
                 _join_cluster(address, object_store_memory, spill, namespace, log_to_driver, env)
         else:
-            _join(_start([{"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "labels": labels, "object_store_memory": object_store_memory}], spill),
+            _join(_start([{"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "labels": labels, "object_store_memory": object_store_memory,
+                          "memory": kwargs.get("_memory")}], spill),
                   namespace, log_to_driver, env)
         _fork = False
     import atexit
@@ -167,6 +168,14 @@ def _join_cluster(address, object_store_memory, spill, namespace, log_to_driver,
             time.sleep(_AGAIN)
 
 
+def _visible_gpus():
+    """The GPUs that this program may use, if it says so."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return None
+    return [] if visible in ("", "NoDevFiles") else visible.split(",")
+
+
 def _start(nodes, spill):
     """Starts hosts on nodes of this machine."""
     import secrets
@@ -177,16 +186,20 @@ def _start(nodes, spill):
     from ._cluster import PREFIX, facts
 
     global _cluster
+    visible = _visible_gpus()
+    for node in nodes:
+        if visible is not None and (node.get("num_gpus") or 0) > len(visible):
+            raise ValueError(f"Attempting to start raylet with {node['num_gpus']} GPU, but CUDA_VISIBLE_DEVICES contains {visible}.")
     session = PREFIX + secrets.token_hex(6)
     cluster = VirtualCluster([1] * len(nodes), address="none")
     try:
         certificate = cluster._helper.ask("certificate") if len(nodes) > 1 else None
         described = []
         for i, node in enumerate(nodes):
-            gpus = cluster._helper.ask("gpus") if node.get("num_gpus") is None else None
+            gpus = cluster._helper.ask("gpus") if node.get("num_gpus") is None else visible and visible[:int(node["num_gpus"])]
             node = {**node, "address": cluster.nodes[i]["address"]}
             if gpus is not None:
-                node.update(num_gpus=len(gpus), gpus=gpus)
+                node.update(num_gpus=len(gpus), gpus=gpus if visible is None else [str(g) for g in gpus])  # texts, as in Ray
             described.append(facts(os.urandom(28).hex(), node, i == 0))
         config = {"session": session, "nodes": described, "certificate": certificate, "temp_dir": "/tmp/ray", "spill": spill, "cluster": cluster.address, "job": None, "hosts": len(nodes)}
         group = WorkerGroup(
@@ -199,7 +212,7 @@ def _start(nodes, spill):
         cluster.close()
         raise
     _cluster = cluster
-    return {"session": session, "head": hosts[0], "certificate": certificate, "hosts": hosts}
+    return {"session": session, "head": hosts[0], "certificate": certificate, "hosts": hosts, "cluster": cluster.address}
 
 
 def _join(found, namespace, log_to_driver, env):
@@ -214,7 +227,7 @@ def _join(found, namespace, log_to_driver, env):
     host, sock = _host_here(found["hosts"])
     proc = f"{found['session']}-d{secrets.token_hex(4)}"
     address = (proc, host[1], host[2], host[3])
-    made = Core(found["session"], address, head, host, found["certificate"], None)
+    made = Core(found["session"], address, head, host, found["certificate"], None, found["cluster"])
     made.listen(_wire.listen(proc))
     made.printed = _print
     made.host = _wire.Connection(made.loop, sock, made._message, made._lost)
@@ -330,7 +343,6 @@ class Context:
 def context():
     c = _core
     return Context({
-        "node_ip_address": c.address[2], "node_id": c.node_id, "address": _cluster.address if _cluster is not None else c.head_address[2],
-        "gcs_address": _cluster.address if _cluster is not None else c.head_address[2], "session_dir": "", "webui_url": None, "raylet_socket_name": None,
+        "node_ip_address": c.address[2], "node_id": c.node_id, "address": c.cluster, "gcs_address": c.cluster, "session_dir": "", "webui_url": None, "raylet_socket_name": None,
         "object_store_address": None,
     })

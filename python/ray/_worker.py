@@ -4,7 +4,9 @@ Its main thread runs tasks, one after another; an actor may have threads, or a l
 """
 
 import _thread
+import base64
 import contextvars
+import importlib
 import inspect
 import io
 import json
@@ -65,7 +67,7 @@ def main(config, server, sock):
     for path in job["path"]:
         if path not in sys.path:
             sys.path.append(path)
-    core = Core(config["session"], tuple(config["address"]), config["head"], config["host"], config["certificate"], job)
+    core = Core(config["session"], tuple(config["address"]), config["head"], config["host"], config["certificate"], job, config["cluster"])
     executor = core.executor = Executor(core, config)
     core.host = _wire.Connection(core.loop, sock, core._message, core._lost)
     core.host.peer = config["host"][0]
@@ -85,9 +87,25 @@ def main(config, server, sock):
         except Exception as error:
             core.host.send("unfit", f"the working directory cannot be had on node {core.node_id} ({core.address[2]}): {type(error).__name__}: {error}")
             _shut(core)
+    if config["env"].get("hook"):
+        try:
+            _hook(config["env"]["hook"])()
+        except Exception as error:
+            traceback.print_exc()
+            core.host.send("unfit", f"worker_process_setup_hook on node {core.node_id} ({core.address[2]}): {type(error).__name__}: {error}")
+            _shut(core)
     if config["env"]["key"]:
         core.host.send("ready")
     executor.serve()
+
+
+def _hook(named):
+    """What each process calls first: a function, or its name."""
+    kind, text = named
+    if kind == "pickle":
+        return _objects.loads(base64.b64decode(text))
+    module, _, name = text.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
 class Executor:
@@ -434,20 +452,21 @@ class Executor:
                 self._begin_loop(most or 1000)
                 made = _thread.allocate_lock()
                 made.acquire()
-                got = []
+                got, kept = [], []  # kept: the loop itself has only a weak reference
 
-                def make():
-                    token = current.set(running)
+                async def make():
+                    current.set(running)
                     try:
                         self.actor = cls.__new__(cls)
-                        self.actor.__init__(*args, **kwargs)
+                        begun = self.actor.__init__(*args, **kwargs)
+                        if inspect.isawaitable(begun):
+                            await begun
                     except BaseException as error:
                         got.append(error)
                     finally:
-                        current.reset(token)
                         made.release()
 
-                self._loop.call_soon_threadsafe(make)
+                self._loop.call_soon_threadsafe(lambda: kept.append(self._loop.create_task(make())))
                 made.acquire()
                 if got:
                     raise got[0]

@@ -78,7 +78,7 @@ class RuntimeContext:
     def get_accelerator_ids(self):
         from ._api import get_gpu_ids
 
-        return {"GPU": [str(g) for g in get_gpu_ids()], "neuron_cores": [], "TPU": [], "NPU": [], "HPU": [], "RBLN": []}
+        return {"GPU": [str(g) for g in get_gpu_ids()], **{name: [] for name in ("neuron_cores", "TPU", "NPU", "HPU", "RBLN", "FURIOSA", "MBLT", "TTNPU")}}
 
     def get_resource_ids(self):
         return self.get_accelerator_ids()
@@ -114,7 +114,7 @@ class RuntimeContext:
 
     @property
     def gcs_address(self):
-        return f"{self._core.head_address[2]}:{self._core.head_address[3]}"
+        return self._core.cluster
 
     def get_session_name(self):
         return self._core.session

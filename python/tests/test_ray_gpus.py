@@ -27,8 +27,8 @@ class OfDriver(unittest.TestCase):
         with patched_environment(CUDA_VISIBLE_DEVICES="1"):
             self.session()
             self.assertEqual(ray.cluster_resources()["GPU"], 1.0)
-            self.assertEqual(ray.get(seen.options(num_gpus=1).remote()), ([1], "1"))
-            self.assertEqual(ray.get([seen.options(num_gpus=0.5).remote() for _ in range(2)]), [([1], "1")] * 2)
+            self.assertEqual(ray.get(seen.options(num_gpus=1).remote()), (["1"], "1"))
+            self.assertEqual(ray.get([seen.options(num_gpus=0.5).remote() for _ in range(2)]), [(["1"], "1")] * 2)
 
 
 if __name__ == "__main__":

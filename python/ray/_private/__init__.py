@@ -1,3 +1,3 @@
-"""The few of Ray's own modules that verl and NeMo RL use."""
+"""The few of Ray's own modules that trainers use."""
 
-from . import services, state  # noqa: F401
+from . import services, state, worker  # noqa: F401

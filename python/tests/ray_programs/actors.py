@@ -210,6 +210,23 @@ async def main():
 say(asyncio.run(main()))
 
 
+@ray.remote
+class Begins:
+    async def __init__(self, value):
+        await asyncio.sleep(0)
+        self.value = 1 // value
+
+    def get(self):
+        return self.value
+
+
+say(ray.get(Begins.remote(1).get.remote()))
+try:
+    ray.get(Begins.remote(0).get.remote())
+except ray.exceptions.RayActorError as error:
+    say("ZeroDivisionError" in str(error))
+
+
 @ray.remote(max_concurrency=3)
 class Threads:
     def __init__(self):

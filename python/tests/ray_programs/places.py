@@ -97,3 +97,12 @@ def environment():
 say(ray.get(environment.options(runtime_env={"env_vars": {"FLAVOUR": "mint"}}).remote()), ray.get(environment.remote())[0])
 say(ray.util.get_node_ip_address() == node["NodeManagerAddress"])
 ray.shutdown()
+
+os.environ["CUDA_VISIBLE_DEVICES"] = "6,7"
+try:
+    ray.init(num_gpus=3, log_to_driver=False)
+except ValueError as error:
+    say(error)
+ray.init(num_gpus=2, log_to_driver=False)
+say(ray.get(where.remote()), ray.get(where.options(num_gpus=1).remote()))
+ray.shutdown()
