@@ -3,6 +3,7 @@
 import functools
 import inspect
 import os
+import types
 
 from . import _objects, _options, _session
 from . import exceptions as errors
@@ -76,7 +77,11 @@ class ActorClass:
     def __getattr__(self, name):
         if name.startswith("__") or "_cls" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-        return getattr(self._cls, name)
+        value = getattr(self._cls, name)
+        if inspect.isfunction(value) and not isinstance(inspect.getattr_static(self._cls, name), staticmethod):
+            # As in Ray. cloudpickle would find the function itself in its module here, and actors would import that.
+            return types.MethodType(value, self)
+        return value
 
     def __dir__(self):
         return sorted({*super().__dir__(), *dir(self._cls)})

@@ -538,6 +538,20 @@ class Failures(unittest.TestCase):
             env={**os.environ, "PYTHONPATH": os.pathsep.join([here, os.path.dirname(here)])})
         self.assertEqual(out, "41 True\nTrue\n")
 
+    def test_a_module_with_an_actor_that_it_calls(self):
+        """Its process does not import the module, which would wait for itself."""
+        with tempfile.TemporaryDirectory() as top:
+            with open(os.path.join(top, "registry.py"), "w") as f:
+                f.write("import ray\n"
+                        "@ray.remote\nclass Registry:\n"
+                        "    def __init__(self): self.names = []\n"
+                        "    def add(self, name): self.names.append(name); return self.names\n"
+                        "def register(name):\n"
+                        "    return ray.is_initialized() and ray.get(Registry.options(name='registry', get_if_exists=True).remote().add.remote(name), timeout=60)\n"
+                        "register('a')\n")
+            out = self.finish("import sys\nsys.path.insert(0, sys.argv[1])\nimport ray, registry\nray.init(num_cpus=1)\nprint(registry.register('b'), registry.register('c'))\n", args=[top])
+        self.assertEqual(out, "['b'] ['b', 'c']\n")
+
     def test_what_calls_itself(self):
         out = self.finish(
             "import ray\nray.init(num_cpus=2)\n"
