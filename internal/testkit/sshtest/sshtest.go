@@ -8,6 +8,7 @@ package sshtest
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -148,7 +149,18 @@ func (h *Hosts) configure() {
 	h.write("bin/ssh", fmt.Sprintf("#!/bin/sh\nexec %s -F %s \"$@\"\n", ssh, h.file("config")), 0o755)
 }
 
-// sshd is in the foreground and accepts no key except the user's. Its files are in /tmp, a
+// serve starts a node's server, which runs until the end of the test.
+func (h *Hosts) serve(n nettest.Node) {
+	h.t.Helper()
+	server, err := Serve(h.t, n, h.dir, h.file("user.pub"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(server.End)
+	h.servers = append(h.servers, server.pid)
+}
+
+// sshd is in the foreground and accepts no keys except those of a file. Its files are in /tmp, a
 // directory that anyone may write to, which StrictModes would not allow.
 const sshd = `HostKey %[1]s
 ListenAddress %[2]v
@@ -159,20 +171,47 @@ KbdInteractiveAuthentication no
 StrictModes no
 UsePAM no
 PidFile none
-SetEnv TMPDIR=%[4]s
+SetEnv %[4]s
 `
 
-// serve starts a server as the first process of a process namespace: when the server ends, at the
-// latest with this process, the kernel ends all processes that the server has started.
-func (h *Hosts) serve(n nettest.Node) {
-	h.t.Helper()
-	h.write(n.Name+".sshd", fmt.Sprintf(sshd, h.file(n.Name), n.Addr, h.file("user.pub"), h.dir), 0o600)
+// Server is a running sshd.
+type Server struct {
+	pid   int
+	end   context.CancelFunc
+	ended chan struct{}
+}
+
+// End ends the server and all processes that it has started.
+func (s *Server) End() {
+	s.end()
+	<-s.ended
+}
+
+// Serve starts a server on a node, for root with the keys in a file. Sessions have the variables of
+// env. The server is the first process of a process namespace: when it ends, at the latest with this
+// process, the kernel ends all processes that the server has started. Its log is shown if the test
+// fails. Its host key is in dir, named after the node.
+func Serve(t testing.TB, n nettest.Node, dir, keys string, env ...string) (*Server, error) {
+	file := func(name string) string { return filepath.Join(dir, name) }
+	if _, err := os.Stat(file(n.Name)); err != nil {
+		if err := keygen(file(n.Name)); err != nil {
+			return nil, err
+		}
+	}
+	words := []string{"TMPDIR=" + dir}
+	for _, v := range env {
+		words = append(words, strconv.Quote(v))
+	}
+	text := fmt.Sprintf(sshd, file(n.Name), n.Addr, keys, strings.Join(words, " "))
+	if err := os.WriteFile(file(n.Name+".sshd"), []byte(text), 0o600); err != nil {
+		return nil, err
+	}
 	// The shell reaps the processes that sessions leave. Debian's sshd needs a directory in /run,
 	// which only its service would make. The user's own settings of shells (.bashrc) are hidden:
 	// they may be slow, and leave files when they are killed.
 	const script = `hostname "$0" && mount -t proc proc /proc && mount -t tmpfs run /run && mkdir -m 755 /run/sshd &&
 		mount -t tmpfs home ~root && { "$@"; exit $?; }`
-	argv := n.Command("sh", "-c", script, n.Name, "/usr/sbin/sshd", "-D", "-e", "-f", h.file(n.Name+".sshd")).Args
+	argv := n.Command("sh", "-c", script, n.Name, "/usr/sbin/sshd", "-D", "-e", "-f", file(n.Name+".sshd")).Args
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -180,54 +219,63 @@ func (h *Hosts) serve(n nettest.Node) {
 	}
 	log, err := cmd.StderrPipe()
 	if err != nil {
-		h.t.Fatal(err)
+		cancel()
+		return nil, err
 	}
-	listens, ended := make(chan bool, 2), make(chan struct{})
-	h.t.Cleanup(func() { cancel(); <-ended })
+	listens, s := make(chan error, 2), &Server{end: cancel, ended: make(chan struct{})}
 	go func() {
-		defer close(ended)
+		defer close(s.ended)
 		runtime.LockOSThread() // the parent of Pdeathsig is a thread
 		if err := cmd.Start(); err != nil {
-			h.t.Errorf("start sshd: %v", err)
-			listens <- false
+			listens <- err
 			return
 		}
-		h.follow(n.Name, log, listens)
+		follow(t, n.Name, log, listens)
 		_ = cmd.Wait()
 	}()
 	select {
-	case ok := <-listens:
-		if ok {
-			h.servers = append(h.servers, cmd.Process.Pid)
-			return
-		}
+	case err = <-listens:
 	case <-time.After(startLimit):
+		err = errors.New("it does not listen")
 	}
-	h.t.Fatalf("sshd of %s does not listen", n.Name)
+	if err != nil {
+		s.End()
+		return nil, fmt.Errorf("sshd of %s: %w", n.Name, err)
+	}
+	s.pid = cmd.Process.Pid
+	return s, nil
 }
 
 // follow reports when a server listens, and keeps the server's last output for a test that fails.
-func (h *Hosts) follow(name string, log io.Reader, listens chan<- bool) {
+func follow(t testing.TB, name string, log io.Reader, listens chan<- error) {
 	const kept = 30
 	var last []string
 	lines := bufio.NewScanner(log)
 	for lines.Scan() {
 		if strings.HasPrefix(lines.Text(), "Server listening on ") {
-			listens <- true
+			listens <- nil
 		}
 		last = append(last[max(0, len(last)-kept):], lines.Text())
 	}
-	listens <- false
-	if h.t.Failed() {
-		h.t.Logf("sshd of %s:\n%s", name, strings.Join(last, "\n"))
+	listens <- errors.New("it has ended")
+	if t.Failed() {
+		t.Logf("sshd of %s:\n%s", name, strings.Join(last, "\n"))
 	}
+}
+
+// keygen makes the files of a key.
+func keygen(path string) error {
+	out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", filepath.Base(path), "-f", path).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("make a key: %w: %s", err, out)
+	}
+	return nil
 }
 
 func (h *Hosts) keygen(name string) {
 	h.t.Helper()
-	out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", h.file(name)).CombinedOutput()
-	if err != nil {
-		h.t.Fatalf("make a key: %v\n%s", err, out)
+	if err := keygen(h.file(name)); err != nil {
+		h.t.Fatal(err)
 	}
 }
 

@@ -45,7 +45,7 @@ func startEC2(t *testing.T) *ec2 {
 		t.Fatalf("moto does not start: %v: %s", err, words)
 	}
 	e.url = "http://127.0.0.1:" + strings.TrimSpace(port)
-	t.Setenv("PATH", filepath.Dir(python)+":"+os.Getenv("PATH"))
+	t.Setenv("PATH", filepath.Join(e.faults, "bin")+":"+os.Getenv("PATH"))
 	for _, v := range []string{"AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true"} {
 		name, value, _ := strings.Cut(v, "=")
 		t.Setenv(name, value)
