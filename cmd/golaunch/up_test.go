@@ -114,8 +114,8 @@ func TestUpOnALoginNode(t *testing.T) {
 	bin := golaunch(t)
 	do("", bin, "up", file).ends(0, "head: echo ready", "cluster login is up; its coordinator is at 10.78.0.9:29400 on n1")
 	do("", bin, "exec", file, "golaunch status && cat ~/setup; exit 3").ends(3, "ready")
-	do("tty; echo at $GOLAUNCH_COORDINATOR; exit 5\n", "script", "-qec", bin+" attach "+file, "/dev/null").
-		ends(5, "/dev/pts/", "at 10.78.0.9:29400")
+	do("tty; echo at $GOLAUNCH_COORDINATOR; command -v golaunch; exit 5\n", "script", "-qec", bin+" attach "+file, "/dev/null").
+		ends(5, "/dev/pts/", "at 10.78.0.9:29400", "/.golaunch/clusters/login/golaunch")
 	do("", bin, "down", file, "--yes").ends(0, "nodes given back: 0; none is left", "cluster login is down; nothing is left of it")
 	do("", "ssh", "n1", "ls ~/.golaunch/clusters; rm ~/setup").ends(0)
 	left(t, hosts)

@@ -270,8 +270,8 @@ func (c *Cluster) Exec(ctx context.Context, line string, stdin *os.File, stdout,
 		script += shell + "exec $shell -c " + shellword.Quote(line)
 	case h.ssh == nil:
 		script += `exec "${SHELL:-sh}"`
-	default:
-		script += `exec "${SHELL:-sh}" -l`
+	default: // a login shell reads the profile, which may set PATH anew
+		script += `SHELL=${SHELL:-sh}; export SHELL; exec "$SHELL" -l -c ` + shellword.Quote(fmt.Sprintf(`exec env PATH=%s:"$PATH" "$SHELL"`, shellword.Quote(bin)))
 	}
 	cmd := h.command(ctx, terminal, script)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
