@@ -29,7 +29,9 @@ func newAWS(o options, cfg CloudConfig) (aws, error) {
 		err = errors.New("golaunch sets the tag Name itself")
 	}
 	a := aws{cfg: cfg, options: o.without(awsGlobal...), everywhere: o.only(awsGlobal...)}
-	if err == nil && cfg.Login.PublicKey != "" && !o.has("--key-name", "--user-data") {
+	// A launch template may have user data, which these options would replace, and the user's key.
+	ours := !o.has("--key-name", "--user-data") && !(cfg.Login.Own && o.has("--launch-template"))
+	if err == nil && cfg.Login.PublicKey != "" && ours {
 		a.options = append(a.options, "--user-data", fmt.Sprintf("#cloud-config\nssh_authorized_keys: [%q]\n", cfg.Login.PublicKey))
 	}
 	return a, err

@@ -169,6 +169,30 @@ func TestNoSecretInACall(t *testing.T) {
 	}
 }
 
+// TestUserData has golaunch's key, and replaces no user data of a launch template if the user has a key.
+func TestUserData(t *testing.T) {
+	for _, c := range []struct {
+		words string
+		own   bool
+		want  bool
+	}{
+		{"--instance-type=m5.large", false, true},
+		{"--instance-type=m5.large", true, true},
+		{"--instance-type=m5.large --key-name=k", true, false},
+		{"--instance-type=m5.large --user-data=file://u", false, false},
+		{"--launch-template=LaunchTemplateName=t", false, true},
+		{"--launch-template=LaunchTemplateName=t", true, false},
+	} {
+		p, err := NewCloud("aws", strings.Fields(c.words), CloudConfig{Login: Login{PublicKey: "ssh-ed25519 AAAA", Own: c.own}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line := strings.Join(p.Line("c-1"), " "); strings.Contains(line, "#cloud-config") != c.want {
+			t.Errorf("%s, own key %v: %s", c.words, c.own, line)
+		}
+	}
+}
+
 func TestOptionsOfClouds(t *testing.T) {
 	for _, c := range []struct{ cloud, words, want string }{
 		{"aws", "m5.large", `"m5.large" is no option; want --NAME=VALUE`},

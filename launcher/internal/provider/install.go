@@ -23,8 +23,9 @@ type Login struct {
 	// ssh_config chooses it.
 	User string
 	// Key is the file of a private key. PublicKey is its public key, which a new machine gets
-	// unless its options name a key.
+	// unless its options name a key. Own says that the key is the user's.
 	Key, PublicKey string
+	Own            bool
 	// KnownHosts is the file of the machines' host keys. ssh accepts a new machine's key when it
 	// first sees it.
 	KnownHosts string
@@ -62,7 +63,7 @@ func sampleLogin(ctx context.Context, user, key, dir string) (Login, error) {
 }
 
 func newLogin(user, key, dir string) Login {
-	l := Login{User: user, Key: key, KnownHosts: filepath.Join(dir, "known_hosts")}
+	l := Login{User: user, Key: key, Own: key != "", KnownHosts: filepath.Join(dir, "known_hosts")}
 	if rest, home := strings.CutPrefix(key, "~/"); home {
 		l.Key = filepath.Join(os.Getenv("HOME"), rest)
 	} else if key == "" {
