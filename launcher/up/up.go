@@ -277,7 +277,11 @@ func (c *Cluster) deliver(ctx context.Context, h *head, text []byte, values stri
 		w.CloseWithError(a.Close())
 	}()
 	defer func() { _ = r.Close() }() // Close returns no error here
-	_, err := h.run(ctx, r, fmt.Sprintf("umask 077; mkdir -p %[1]s && cd %[1]s && rm -rf files new && mkdir new && tar -xf - -C new && cp -Rf new/. . && rm -rf new", home(c.dir())))
+	fit := ""
+	if h.ssh != nil {
+		fit = fmt.Sprintf(`why=$(%s) || { echo "$why" >&2; exit 1; }`+"\n", provider.Fit())
+	}
+	_, err := h.run(ctx, r, fit+fmt.Sprintf("umask 077; mkdir -p %[1]s && cd %[1]s && rm -rf files new && mkdir new && tar -xf - -C new && cp -Rf new/. . && rm -rf new", home(c.dir())))
 	if err != nil {
 		return fmt.Errorf("cannot write to %s on %s: %w", "~/"+c.dir(), h.name, err)
 	}

@@ -305,6 +305,24 @@ func TestSetupFails(t *testing.T) {
 	})
 }
 
+// TestAnotherArchitecture is known as soon as ssh reaches the machine.
+func TestAnotherArchitecture(t *testing.T) {
+	home := machine(t)
+	uname := filepath.Join(t.TempDir(), "uname")
+	if err := os.WriteFile(uname, []byte("#!/bin/sh\necho riscv64\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", filepath.Dir(uname)+":"+os.Getenv("PATH"))
+	p := &Cloud{machines: map[string]Machine{"t-1": {Tag: "t-1", Running: true, Private: "10.0.0.9"}}}
+	_, failed := p.Deliver(t.Context(), []string{"t-1"})
+	if !strings.HasPrefix(failed["t-1"], "its architecture is riscv64, and golaunch is for ") {
+		t.Error(failed)
+	}
+	if left, err := os.ReadDir(home); err != nil || len(left) > 0 {
+		t.Errorf("it has %v, %v", left, err)
+	}
+}
+
 // TestNoProcessOutlivesAKill: a command is killed with its children when this process is killed.
 func TestNoProcessOutlivesAKill(t *testing.T) {
 	if os.Getenv("CALL_TEST") != "" {

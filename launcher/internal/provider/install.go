@@ -112,6 +112,7 @@ const setupArgument = "capacity.setup="
 // the agent. A setup that has just begun may not show yet.
 func lookScript(tag string) string {
 	return fmt.Sprintf(`
+why=$(%[4]s) || { printf 'unfit\n%%s\n' "$why"; exit; }
 runs() { grep -qsxz "$1" /proc/[0-9]*/cmdline; }
 cd "$HOME/.golaunch/node" 2>/dev/null || { echo none; exit; }
 if runs '%[2]s%[3]s'; then echo setup
@@ -120,7 +121,7 @@ elif [ ! -e log ]; then echo none
 elif [ -e failed ] || [ -n "$(find log -mmin +1)" ]; then echo failed
 else echo setup
 fi
-tail -n 1 log 2>/dev/null || :`, strings.ReplaceAll(tagArgument, ".", `\.`), strings.ReplaceAll(setupArgument, ".", `\.`), tag)
+tail -n 1 log 2>/dev/null || :`, strings.ReplaceAll(tagArgument, ".", `\.`), strings.ReplaceAll(setupArgument, ".", `\.`), tag, Fit())
 }
 
 // install starts the setup of a machine unless the setup has begun, and reports the progress of the
@@ -139,9 +140,11 @@ func (p *Cloud) install(ctx context.Context, m Machine) (string, error) {
 		return "setup: " + line, nil
 	case "failed":
 		return "", fmt.Errorf("its setup has failed: %s", line)
+	case "unfit":
+		return "", errors.New(line)
 	case "none":
 	default: // a line that a login shell has printed
-		return errNonsense("ssh", []byte(out), errors.New("want none, setup, agent or failed")).Error(), nil
+		return errNonsense("ssh", []byte(out), errors.New("want none, setup, agent, failed or unfit")).Error(), nil
 	}
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(p.pack(w, m.Tag)) }()
@@ -152,22 +155,28 @@ func (p *Cloud) install(ctx context.Context, m Machine) (string, error) {
 	return "setup has started", nil
 }
 
-// machines has the name in uname(1) for each architecture of Go.
-var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
+// Fit is a command of the shell that succeeds where golaunch can run. On a machine of another
+// architecture it prints this reason, and fails.
+func Fit() string {
+	want := runtime.GOARCH
+	if name, other := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[want]; other { // as in uname(1)
+		want = name
+	}
+	return fmt.Sprintf(`{ [ "$(uname -m)" = %[1]s ] || { echo "its architecture is $(uname -m), and golaunch is for %[1]s"; false; }; }`, want)
+}
 
 // installScript takes the token and an archive from its standard input, and runs the script in the
 // archive. The log can be made only once, and only the coordinator that makes it runs the setup.
 func installScript(tag string) string {
 	return fmt.Sprintf(`
 umask 077
-[ "$(uname -m)" = %[1]s ] || { echo "the machine is a $(uname -m), and this golaunch is for %[1]s" >&2; exit 1; }
 mkdir -p "$HOME/.golaunch/node" && cd "$HOME/.golaunch/node" || exit
 IFS= read -r token
 tar -xf - || exit
 set -C
 : >log || exit 0
 set +C
-printf '%%s\n' "$token" | setsid sh ./start %[2]s >>log 2>&1 &`, machines[runtime.GOARCH], setupArgument+tag)
+printf '%%s\n' "$token" | setsid sh ./start %[1]s >>log 2>&1 &`, setupArgument+tag)
 }
 
 // startScript prepares a machine and becomes the agent. The setup commands run in login shells, and
