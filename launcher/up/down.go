@@ -142,7 +142,7 @@ rm -rf "$d"`, shellword.Quote("--label=golaunch.head="+c.file.Name), shellword.Q
 		c.Say(strings.TrimPrefix(strings.TrimSpace(line), "golaunch: "))
 	}
 	if err != nil {
-		return fmt.Errorf("cannot end the nodes from %s: %w", h.name, err)
+		return fmt.Errorf("cannot end the nodes from %s, with the file of the last golaunch up: %w", h.name, err)
 	}
 	return nil
 }

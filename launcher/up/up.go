@@ -229,11 +229,13 @@ func (c *Cluster) check(ctx context.Context, h *head) error {
 			return err
 		}
 		ctx, cancel := limited(ctx, k)
-		if _, err = p.List(ctx); ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		if m, is := p.(*provider.Cloud); is && err == nil {
+		if m, is := p.(*provider.Cloud); is {
 			err = c.checkOthers(ctx, m)
+		} else {
+			_, err = p.List(ctx)
+		}
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
 		}
 		cancel()
 		if err != nil {
