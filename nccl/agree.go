@@ -15,7 +15,7 @@ const Label = "golaunch.network"
 type Agreement struct {
 	// Fabric is the fabric that all nodes have, or TCP.
 	Fabric Fabric
-	// RDMA is true if a node has devices that NCCL must not use if the fabric is TCP.
+	// RDMA is true if a node has RDMA devices. NCCL must not use them when the fabric is TCP.
 	RDMA bool
 	// Libfabric and Plugin are the oldest known versions, or empty.
 	Libfabric, Plugin string
@@ -73,8 +73,8 @@ func ParseAgreement(text string) (Agreement, bool) {
 
 // Agree finds the common properties of the nodes, according to their labels, as text for
 // [ParseAgreement]. agreed is empty if no node has a label. If a single node lacks the fabric of
-// the others, the fabric is TCP for all, because NCCL cannot mix fabrics. Then why names the nodes
-// that differ.
+// the others, the fabric is TCP for all, because NCCL cannot mix fabrics. In that case the result why
+// names the nodes that differ.
 func Agree(nodes []placement.Node) (agreed, why string) {
 	var common Agreement
 	having := map[Fabric][]string{}

@@ -34,10 +34,10 @@ _CREDENTIALS = struct.Struct("3i")
 _GREETING = 10.0  # seconds in which a connection must name its worker
 _STRANGERS = 4096  # connections that have not named a worker
 _FULL = 0.5  # seconds until the next accept after an accept without a free descriptor
-_IDLE = 0.02  # seconds without a waiting caller until a thread reads
+_IDLE = 0.02  # a background thread reads after this many seconds without a waiting caller
 
 
-# The clusters of this process, and of its parent in a fork.
+# The clusters of this process; in a forked child, also those of its parent.
 _CLUSTERS = weakref.WeakSet()
 
 
@@ -266,7 +266,7 @@ class VirtualCluster:
         return entry
 
     def _cancel_timer(self, entry):
-        """Drops the function at once, and the timer's place when many timers are cancelled."""
+        """Drops the function at once. The timer's place in the heap goes later, once many timers are cancelled."""
         if entry[2] is None:
             return
         entry[2] = None

@@ -63,7 +63,8 @@ func (s *Server) usable() bool {
 }
 
 // stale says why the server cannot fork ranks with an environment any more. It returns nil if the
-// server can. A server whose imports failed is not stale: the imports would fail again.
+// server can. A server whose imports failed is not stale: in a new server they would fail
+// again.
 func (s *Server) stale(env []string) error {
 	if !slices.Equal(s.env, env) {
 		return errors.New("the ranks have other variables than the fork server, such as OMP_NUM_THREADS")

@@ -3,9 +3,9 @@
 // An agent that opens a [Keeper] starts its ranks through a helper process ("rankkeeper"). The
 // keeper owns what would die with the agent: it supervises the ranks (internal/process/proc, with a
 // guardian of its own), and has their pipes, their exits, torch's store and the connections to the
-// coordinator. It also keeps the agent's data about each of them. If the agent is killed, the next
-// agent that opens the same directory finds all this in [Keeper.Left]. The ranks die if no agent
-// comes before the lease is over, or if the keeper is killed too.
+// coordinator. It also keeps the agent's data about each job, scope, rank and store. If the agent
+// is killed, the next agent that opens the same directory finds all this in [Keeper.Left]. The
+// ranks die if no agent comes before the lease is over, or if the keeper is killed too.
 //
 // Agent and keeper belong to the same user and share a socket in the directory. A lock in the
 // directory admits one agent at a time. The kernel releases the lock when the agent dies.
@@ -52,8 +52,8 @@ type Left struct {
 
 // Keeper is the agent's side. Several goroutines may use it.
 type Keeper struct {
-	// Left and Proof do not change. Held connections end with Proof, see [proc.Supervisor.Proof];
-	// an older keeper has no Proof.
+	// Left and Proof do not change. The guardian sends Proof on a held connection before it closes
+	// the connection, see [proc.Supervisor.Proof]. An older keeper has no Proof.
 	Left  Left
 	Proof [32]byte
 
@@ -162,9 +162,9 @@ func (k *Keeper) ask(m message, fds ...int) (message, error) {
 	}
 }
 
-// giveUp kills a keeper that hangs. Its ranks die with the keeper, or by its guardian, or before
-// the next keeper starts ranks. A stopped keeper could otherwise continue later, while other ranks
-// run in place of its own.
+// giveUp kills a keeper that hangs, since a stopped keeper could continue later, while other ranks
+// run in place of its own. Its ranks are dead before other ranks start: they die with the keeper,
+// or its guardian kills them, or the next keeper kills them before it starts ranks.
 func (k *Keeper) giveUp() {
 	if k.process != nil {
 		if conn, err := k.process.SyscallConn(); err == nil {
@@ -174,8 +174,8 @@ func (k *Keeper) giveUp() {
 	_ = k.link.conn.Close()
 }
 
-// say sends an order that has no answer. If the order does not reach the keeper, the ranks are
-// dead.
+// say sends an order that has no answer. It returns no error: an order fails to arrive only if the
+// keeper is dead, and the ranks with it.
 func (k *Keeper) say(m message) { _ = k.link.send(m) }
 
 // Gone is closed when the keeper and its ranks have died. It is nil for a nil Keeper.
@@ -216,7 +216,7 @@ func (k *Keeper) Renew(end time.Duration) { k.say(message{Do: doRenew, At: end})
 
 // Dial makes the keeper hold each connection that the function dial makes, until the connection is
 // closed here. So the peer does not notice when this process dies. Once the keeper and the ranks
-// are dead, the connection ends with the Proof.
+// are dead, the guardian sends the Proof on the connection and closes it.
 func (k *Keeper) Dial(dial func(context.Context) (net.Conn, error)) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		conn, err := dial(ctx)
@@ -267,8 +267,8 @@ func (k *Keeper) End() error {
 	return errors.Join(err, k.Leave())
 }
 
-// awaitEnd waits until the keeper's process has ended. The next keeper does not end the ranks of a
-// keeper that is still alive.
+// awaitEnd waits until the keeper's process has ended, because the next keeper ends leftover ranks
+// only if their keeper is dead.
 func (k *Keeper) awaitEnd() {
 	if k.process == nil {
 		return

@@ -70,7 +70,7 @@ func (s *Server) heard(m message) {
 
 // addServer adds a server of the agent.
 func (k *keeper) addServer(m message, fds []int) error {
-	file, err := only(fds, "the connection of a fork server")
+	file, err := single(fds, "the connection of a fork server")
 	if err != nil {
 		return err
 	}

@@ -212,8 +212,8 @@ const maxNames = 64
 // changedEvery is the least time between two reports to an agent that a store has changed.
 const changedEvery = time.Second
 
-// only returns a copy of the one descriptor that came with a message.
-func only(fds []int, what string) (*os.File, error) {
+// single returns a copy of the descriptor of a message, which must have exactly one.
+func single(fds []int, what string) (*os.File, error) {
 	if len(fds) != 1 {
 		return nil, fmt.Errorf("%d descriptors instead of %s", len(fds), what)
 	}
@@ -229,7 +229,7 @@ func (k *keeper) serveStore(m message, fds []int) error {
 	if k.stores[m.Job] != nil {
 		return fmt.Errorf("job %s has a store", m.Job)
 	}
-	file, err := only(fds, "the listener of a store")
+	file, err := single(fds, "the listener of a store")
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@
 // Which links are followed depends on who else can write to the directory that has them:
 //
 //	only its owner: all links, because the owner allowed them
-//	a group: those of root, this user and the owner, who does not need the group; so links in a home with umask 002 work
+//	a group: those of root, of this user and of the directory's owner, who can write there anyway; so links in a home with umask 002 work
 //	everybody: those of root and this user
 //
 // The last link of a path must belong to root or this user.
@@ -89,7 +89,8 @@ func walk(path string) (given bool, err error) {
 	return false, nil
 }
 
-// followed reports whether a link in dir, perhaps the last of the path, may be followed.
+// followed reports whether a link in dir may be followed. last says that it is the last element of
+// the path.
 func followed(link, dir fs.FileInfo, last bool) bool {
 	switch {
 	case owner(link) == 0 || Is(link):
@@ -108,8 +109,8 @@ func Open(dir string) (*os.Root, error) {
 // Dir refuses a directory that belongs to another user or that other users can write to. In this
 // user's own directory, it revokes write permission of the group: a umask of 002 grants it, and
 // Kubernetes grants it to the fsGroup of a pod at each mount. [File] refuses files that the group
-// put there before. On network file systems, which may map users and modes, root's own directory
-// may belong to any user, and modes mean nothing.
+// put there before. On network file systems, which may map users and modes, Dir ignores modes, and
+// lets root use a directory of any user.
 func Dir(dir *os.Root) error {
 	name := filepath.Clean(dir.Name())
 	f, err := dir.Open(".")
@@ -146,9 +147,9 @@ func File(f *os.File) error {
 }
 
 // Write replaces the contents of a file that a user named, or makes the file with perm. The file
-// may be a device or a FIFO. It may belong to another user in two cases: only root and this user
-// could have put it there, as a container's runtime does; or it is a descriptor of this process,
-// such as a user's pipe that is the standard error of a command that root runs for the user.
+// may be a device or a FIFO. It may belong to another user in two cases. Either only root and this
+// user can put files there, as a container's runtime does. Or the file is a descriptor of this
+// process: if root runs a command for a user, standard error may be that user's pipe.
 func Write(path string, data []byte, perm fs.FileMode) error {
 	given, err := walk(path)
 	if err != nil {

@@ -3,8 +3,8 @@
 //
 // These nodes know each other's names and the job's ID, but neither a free port nor a secret. Node
 // 0 opens a door at one of a few ports that follow from the ID. The door tells the coordinator's
-// address and, sealed by munge, the token. The address need not be secret: an impostor lacks the
-// token. The door of another job names that job, so it cannot be mistaken.
+// address and, sealed by munge, the token. The address need not be secret: those who learn it
+// cannot join without the token. The door of another job names that job, so it cannot be mistaken.
 package door
 
 import (
@@ -31,7 +31,7 @@ import (
 
 const (
 	portsPerJob = 4
-	// portStep keeps the ports of jobs with neighbouring IDs apart.
+	// portStep is the distance between the ports of a job in the default range.
 	portStep = 1237
 	// talkLimit bounds one conversation.
 	talkLimit = 10 * time.Second
@@ -168,7 +168,8 @@ func (d Door) Knock(ctx context.Context, host string, say func(string)) (Answer,
 		switch {
 		case err == nil || errors.Is(err, errSealed):
 			return a, err
-		case why == nil || !errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil: // else ctx ended this try
+		case why == nil || !errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil:
+			// If only ctx ended this try, the earlier reason stays.
 			why = err
 		}
 		if ctx.Err() != nil {

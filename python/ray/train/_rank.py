@@ -9,7 +9,7 @@ import sys
 from .. import _cluster
 
 _MEET = 1800.0  # seconds that a rank waits for others, as in Ray
-_run = None  # of a rank: its _Run
+_run = None  # in a rank, its _Run
 
 
 class _Run:
@@ -58,7 +58,7 @@ def report(metrics, checkpoint=None, checkpoint_dir_name=None, **options):
     if run.meet(brings=checkpoint is not None):
         if run.rank == 0:
             run.store.add(run.number, metrics, run.config["checkpoints"])
-        run.meet()  # a rank that goes on may fail, which ends rank 0
+        run.meet()  # until rank 0 has saved: a rank that went on and failed would end rank 0 too
         from ._config import Checkpoint
 
         run.checkpoint = Checkpoint(directory)
@@ -114,7 +114,7 @@ def main(path):
             _run.store.tidy()
         if program["group"] is not None:
             _begin_group(program["gpu"], *program["group"])
-        _run.meet()  # no rank may report before what others have left is gone
+        _run.meet()  # until rank 0 has removed what earlier attempts left
         value = function() if argument is None else function(argument)
         _run.meet()
         if _run.rank == 0:
@@ -142,7 +142,7 @@ def _begin_group(gpu, backend, seconds):
 
 
 def _here(path, directory):
-    """A path of the program, in this node's copy if it is in the working directory that travels."""
+    """A path of the program on this node: in its copy of the working directory if the path is inside that."""
     if directory and os.path.commonpath([path, directory]) == directory:
         return os.path.join(os.getcwd(), os.path.relpath(path, directory))
     return path

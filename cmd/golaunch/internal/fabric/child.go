@@ -65,7 +65,7 @@ type worker struct {
 	out *json.Encoder
 }
 
-// say begins a stage. Failures in the stage have the code, if it is not empty.
+// say begins a stage. A failure in the stage is reported with w.Code, unless that is empty.
 func (w *worker) say(stage string) {
 	w.Stage = stage
 	_ = w.out.Encode(w.report)
