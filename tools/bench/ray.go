@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -89,11 +90,11 @@ var figures = map[string]string{
 
 // names measures Ray's names, as golaunch and as Ray itself provides them.
 func (r *run) names(ctx context.Context, rounds func(round func(n int) error) error) error {
-	script, err := filepath.Abs("python/bench/ray_core.py")
+	const script = "python/bench/ray_core.py"
+	modules, err := filepath.Abs("python")
 	if err != nil {
 		return err
 	}
-	modules := filepath.Dir(filepath.Dir(script))
 	var users []user
 	if r.peers.python != "" && said1(ctx, r.peers.python, "-c", "import cloudpickle, numpy, importlib.util; print(importlib.util.find_spec('ray') is None)") == "True" {
 		users = append(users, user{record.Golaunch, []string{r.peers.python, script, "--arrays"}, []string{"PYTHONPATH=" + modules, "GOLAUNCH_BINARY=" + r.golaunch}})
@@ -122,9 +123,11 @@ type user struct {
 
 func (r *run) user(ctx context.Context, u user) {
 	values := map[string]float64{}
+	// Ray notes its cluster in the temporary directory, and waits for that cluster when it starts again.
+	dir := r.notes("names")
 	mark, err := r.piece()
-	if err == nil {
-		_, err = r.execAs(ctx, namesLimit, append(append([]string{"env"}, u.env...), u.argv...), mark)
+	if err = cmp.Or(err, os.Mkdir(dir, 0o700)); err == nil {
+		_, err = r.execAs(ctx, namesLimit, slices.Concat([]string{"env", "TMPDIR=" + dir}, u.env, u.argv), mark)
 		err = errors.Join(err, lastObject(filepath.Join(r.dir, "out"), &values), kill(mark))
 	}
 	for _, g := range record.Groups {
