@@ -47,11 +47,12 @@ type Agent struct {
 	// Coordinator is the HOST:PORT of the coordinator; several coordinators are separated by
 	// commas.
 	Coordinator string
-	// GPUs declares that many GPUs instead of those found here; nil declares none.
+	// GPUs is how many GPUs the agent declares. When nil, the agent offers the GPUs that it finds
+	// on this machine.
 	GPUs *int
 	// Labels are free-form facts about the node, such as rack=r7.
 	Labels map[string]string
-	// Preflight is as in a Job's Health; "fail" ends this agent.
+	// Preflight is as in a Job's Health, except that "fail" makes Serve return an error.
 	Preflight string
 	// Name, Address, Interface and TokenFile are as in a Job's Network, and Standalone is as in a
 	// Job's Stopping.
@@ -60,8 +61,9 @@ type Agent struct {
 	// AsSubmitter runs the ranks of each job as the user who submitted it, and refuses the job if
 	// the coordinator does not know that user. This process must run as root.
 	AsSubmitter bool
-	// AllowRunAsRoot lets this process run as root. Anyone with the token, or a submit token, is
-	// then root on this node. With AsSubmitter, AllowRunAsRoot lets root's jobs run as root.
+	// AllowRunAsRoot lets this process run as root. Anyone with the token, or a submit token, can
+	// then run commands as root on this node. With AsSubmitter, AllowRunAsRoot lets root's jobs run
+	// as root.
 	AllowRunAsRoot bool
 	// Adopt lets ranks outlive this process, for the next agent with the same Name and LogDir. The
 	// ranks die unless that agent starts within the coordinator's lease. A SIGHUP among Signals
@@ -75,11 +77,11 @@ type Agent struct {
 	// kept. If another agent has the directory, this agent is refused if it has a Name and a
 	// LogDir, or Adopt. Otherwise this agent takes another directory beside that one.
 	LogDir string
-	// Preload are Python modules, separated by commas, for jobs whose Ranks.Preload is empty.
+	// Preload is the value of Ranks.Preload for jobs in which that field is empty.
 	Preload string
 	// Signals has the signals of this process: SIGINT, SIGTERM, SIGHUP and SIGQUIT make the node
 	// leave in order, and a later SIGINT or SIGQUIT kills its ranks; SIGUSR1 and SIGUSR2 go to the
-	// ranks. Nil has none.
+	// ranks. When nil, the agent gets no signals.
 	Signals <-chan os.Signal
 	// DrainTime is how long ranks have to get ready after a SIGTERM before they are stopped.
 	DrainTime time.Duration
@@ -93,9 +95,9 @@ type Agent struct {
 	Warn func(error)
 }
 
-// Serve joins the cluster, and joins again after each loss of the coordinator for a lease, until
-// the node is drained. If a signal asked the node to leave, the code is the signal's. An error
-// before the node has joined says why it cannot join.
+// Serve joins the cluster, and returns when the node is drained. Whenever it has been without a
+// coordinator for a lease, it joins again. If a signal asked the node to leave, the code is the
+// signal's. An error before the node has joined says why it cannot join.
 func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if a.Warn == nil {
 		a.Warn = warnStderr
@@ -142,7 +144,7 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	})
 	served := make(chan error, 1)
 	go func() {
-		defer cancel(nil) // not after a hand-over: the cancellation would end the ranks
+		defer cancel(nil) // a hand-over skips this call, which would end the ranks
 		_, err := node.Run(ctx)
 		err = errors.Join(err, owned.Close())
 		if r, ok := errors.AsType[*session.RefusedError](err); ok && a.chosenName(place) == "" && r.Another() != "" {
@@ -201,7 +203,7 @@ func (a Agent) node(place *schedenv.Place, join session.Options, n *signals.Node
 	if err != nil {
 		return agent.Agent{}, nil, err
 	}
-	endpoint.Prune(endpoint.RanksPrefix) // of an agent that was killed
+	endpoint.Prune(endpoint.RanksPrefix) // remove the sockets that a killed agent left behind
 	node = agent.Agent{
 		Endpoints:  mtls.Server(token, mtls.Identity{Node: join.Node.Name}),
 		Workspaces: agent.Workspaces{Dir: filepath.Join(jobs.Dir.Base, jobdir.Workspaces), Server: mtls.Server(token, mtls.Identity{Node: join.Node.Name}), Client: join.TLS},
@@ -265,7 +267,8 @@ func (a Agent) tell(place *schedenv.Place, n *signals.Node) func(os.Signal) {
 }
 
 // coordinators returns the addresses of the coordinators. In a pod it waits for their names, which
-// may be unknown until their pods run. The code is the exit code of a stop during the wait.
+// may be unknown until their pods run. If a signal ends the wait, code is the exit code for that
+// signal.
 func (a Agent) coordinators(ctx context.Context) (addrs []string, code int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -287,15 +290,15 @@ func (a Agent) chosenName(place *schedenv.Place) string {
 	return cmp.Or(a.Name, place.Name)
 }
 
-// joining says what this node is, and where the coordinators are. Without a scheduler, place is
-// nil.
+// joining returns the options with which this node joins: what the node is, and where the
+// coordinators are. Without a scheduler, place is nil.
 func (a Agent) joining(ctx context.Context, addrs []string) (place *schedenv.Place, join session.Options, err error) {
 	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
 		return nil, join, err
 	}
 	if place, err = schedenv.Find(schedenv.Here()); err != nil {
-		place = nil // an agent needs none
+		place = nil // an agent runs without a scheduler too
 	}
 	w := machine.Wanted{Name: a.chosenName(place), Address: a.Address, Interface: a.Interface, Labels: maps.Clone(a.Labels)}
 	if place != nil {
@@ -346,7 +349,7 @@ func (a Agent) examine(ctx context.Context, node *placement.Node, devices []gpu.
 	return nil
 }
 
-// declaredGPUs are as many as the user declared.
+// declaredGPUs returns n GPUs, the number that the user declared.
 func declaredGPUs(n int) ([]placement.GPU, error) {
 	if n < 0 || n > maxDeclared {
 		return nil, usage.Errorf("gpus %d: 0 to %d", n, maxDeclared)

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestCandidate: a node is a candidate only if another one could lead the job after it.
+// TestCandidate: a node takes part in elections only if another node could lead the job after it.
 func TestCandidate(t *testing.T) {
 	for _, c := range []struct {
 		nodes, spares int

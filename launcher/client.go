@@ -38,9 +38,9 @@ type Client struct {
 	tls  *tls.Config
 }
 
-// Connect connects to the coordinator at HOST:PORT. Of several addresses, separated by commas, it
-// takes one. If coordinator is empty, it takes the coordinator that this user runs on this machine.
-// TokenFile is as in a Job's Network.
+// Connect connects to the coordinator at HOST:PORT. The argument may be several addresses,
+// separated by commas; Connect then uses one of them. If coordinator is empty, it takes the
+// coordinator that this user runs on this machine. TokenFile is as in a Job's Network.
 func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error) {
 	if coordinator == "" {
 		var err error
@@ -82,7 +82,7 @@ func ConnectJob(ctx context.Context, coordinator, tokenFile, job string) (*Clien
 	return c, err
 }
 
-// leftBehind names the files of a job that ran here without a cluster.
+// leftBehind says where the logs are of a job that ran on this machine without a cluster.
 func leftBehind(job string) string {
 	dir := filepath.Join(jobdir.Temp(), job)
 	if info, err := os.Stat(dir); !wire.ValidName(job) || err != nil || !info.IsDir() {
@@ -165,7 +165,7 @@ func (c *Client) Stop(ctx context.Context, id string, code int, why string) ([]s
 }
 
 // Save stops jobs as Stop does, but waits until the ranks have saved a checkpoint, or the time
-// within is over. Saves of the Result says what they saved.
+// within is over. The Saves of the job's Result says what they saved.
 func (c *Client) Save(ctx context.Context, id string, within time.Duration, code int, why string) ([]string, error) {
 	if within <= 0 {
 		return nil, fmt.Errorf("%w: ranks cannot save within %s", ErrUsage, within)
@@ -173,7 +173,8 @@ func (c *Client) Save(ctx context.Context, id string, within time.Duration, code
 	return c.stopped(id)(c.head.Save(ctx, id, within, code, why))
 }
 
-// stopped is the answer to a request to stop, also for a local job that has just ended.
+// stopped turns the coordinator's answer to a request to stop into the caller's answer. A local job
+// that has just ended counts as stopped.
 func (c *Client) stopped(id string) func([]string, error) ([]string, error) {
 	return func(jobs []string, err error) ([]string, error) {
 		if err = refusalOf(err); c.Target == localTarget && errors.Is(err, ErrNotThere) {
@@ -256,7 +257,7 @@ func (j Job) remote() (replica.Submission, error) {
 			return s, fmt.Errorf("cannot tell the working directory: %w; give one with --dir", err)
 		}
 	}
-	if j.Output.LogDir != "" { // relative to this directory, not the agent's
+	if j.Output.LogDir != "" { // a relative path starts at this process's directory, not at the agent's
 		if j.Output.LogDir, err = filepath.Abs(j.Output.LogDir); err != nil {
 			return s, fmt.Errorf("cannot tell where the logs go: %w", err)
 		}

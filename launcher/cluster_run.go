@@ -67,7 +67,7 @@ func (l *localRun) attach(ctx context.Context, c *Client) (report.Result, error)
 	result, err := w.result(context.Background(), l.observe)
 	if err != nil {
 		stop()
-		cut := <-shown // the console must not be closed before
+		cut := <-shown // show must return before the console is closed
 		if errors.Is(err, ErrNotThere) {
 			return report.Result{}, lost(err)
 		}
@@ -87,11 +87,11 @@ func (l *localRun) attach(ctx context.Context, c *Client) (report.Result, error)
 	return result, nil
 }
 
-// lost says why this process does not know any more how a submitted job goes. Its error is never an
+// lost says why this process can no longer follow a submitted job. Its error is never an
 // ErrNotThere: the request was right, even if the coordinator says that there is no such job.
 func lost(err error) error {
 	if errors.Is(err, ErrNotThere) {
-		text := err.Error() // not wrapped: it is no ErrNotThere
+		text := err.Error() // as text, so that the new error does not wrap ErrNotThere
 		return fmt.Errorf("the coordinator was started again without its log and does not know the job: %s; start it with its old --state-dir", text)
 	}
 	return err
@@ -106,7 +106,7 @@ func (l *localRun) printID(id string) error {
 	return err
 }
 
-// showLimit bounds the wait for the last output after a job.
+// showLimit bounds the wait for a job's last output after the job has ended.
 const showLimit = time.Minute
 
 // Wait waits for the end of a job, and returns its result.
@@ -119,7 +119,7 @@ func (c *Client) Wait(ctx context.Context, id string) (report.Result, error) {
 	return w.result(ctx, func(report.Decision) {})
 }
 
-// show prints the job's output as it comes.
+// show prints the job's output as it arrives.
 func (l *localRun) show(ctx context.Context, c *Client) error {
 	chunks := c.Logs(ctx, l.job.ID, report.LogFilter{Ranks: l.job.Output.Ranks, Attempt: -1, Follow: true})
 	return show(ctx, chunks, l.Console, l.job.Output.prefixed, func(missing string) { l.Warn(errors.New(missing)) })
@@ -166,8 +166,9 @@ func show(
 	return nil
 }
 
-// passSignals passes signals on: the coordinator stops the job in order at the first stop, and
-// kills it at a later ^C; SIGUSR1 and SIGUSR2 go to every rank. The end of ctx is a stop too.
+// passSignals passes signals on to the coordinator. The coordinator stops the job in order at the
+// first stop signal, kills it at a later ^C, and sends SIGUSR1 and SIGUSR2 to every rank. The end
+// of ctx counts as a stop signal.
 func (l *localRun) passSignals(ctx context.Context, c *Client) {
 	cancelled, stopped := ctx.Done(), false
 	for {
@@ -191,7 +192,8 @@ func (l *localRun) passSignals(ctx context.Context, c *Client) {
 	}
 }
 
-// passSignal returns whether the job was told to stop, now or before.
+// passSignal passes one signal on. It reports whether the job was told to stop, by this signal or
+// an earlier one.
 func (l *localRun) passSignal(c *Client, s os.Signal, stopped bool) (bool, error) {
 	if sig, ok := s.(syscall.Signal); ok && signals.ForRanks(sig) {
 		return stopped, c.Signal(context.Background(), l.job.ID, sig)

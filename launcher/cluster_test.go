@@ -18,7 +18,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// remote is a job of n GPU ranks on one node, that runs a script.
+// remote returns a job of n GPU ranks on one node that run a script.
 func remote(n int, script string) (job launcher.Job, out *screen) {
 	out = newScreen()
 	return launcher.Job{
@@ -86,7 +86,7 @@ func TestReservation(t *testing.T) {
 	if _, err := r.Submit(t.Context(), train); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // one after another, colocated with the other group
+	for range 2 { // the two jobs run one after another, on the GPUs that the job "train" uses too
 		generate, out := remote(1, `echo $RANK/$WORLD_SIZE`)
 		generate.Resources = whole
 		if got, err := r.Run(t.Context(), generate); err != nil || got.Code != 0 || len(lines(out.String())) != 14 {
@@ -104,7 +104,7 @@ func TestReservation(t *testing.T) {
 	}
 }
 
-// BenchmarkSecondRun is a job of 8 ranks on agents that are warm, on a reservation, from Go.
+// BenchmarkSecondRun runs jobs of 8 ranks on a reservation, from Go, on agents that already run.
 func BenchmarkSecondRun(b *testing.B) {
 	c := clustertest.Start(b, 8).Connect(b)
 	r, err := c.Reserve(b.Context(), launcher.Job{Resources: launcher.Resources{PerNode: []int{8}, GPU: true}}, 1)
@@ -123,7 +123,8 @@ func BenchmarkSecondRun(b *testing.B) {
 	}
 }
 
-// TestAnAgentThatCannotRejoin: the agent tries until its limit, and leaves in order on a signal.
+// TestAnAgentThatCannotRejoin: an agent that has lost its coordinator tries to join until its
+// context ends, and then says that it gave up.
 func TestAnAgentThatCannotRejoin(t *testing.T) {
 	dir := t.TempDir()
 	token := filepath.Join(dir, "token")
@@ -156,8 +157,8 @@ func TestAnAgentThatCannotRejoin(t *testing.T) {
 	}
 }
 
-// TestAFailureIsToldOnce has a job restart: a watcher gets the first failure of each attempt, with
-// the last output of its rank.
+// TestAFailureIsToldOnce restarts a job. A watcher gets only the first failure of each attempt,
+// with the last output of the rank that failed.
 func TestAFailureIsToldOnce(t *testing.T) {
 	c := clustertest.Start(t, 2).Connect(t)
 	j, _ := remote(2, "echo last words of $RANK >&2; exit $((RANK + 3))")

@@ -36,17 +36,18 @@ import (
 // GPU.
 type Coordinator struct {
 	// Listen is HOST:PORT, HOST or :PORT. The default host is this machine's address on the default
-	// route, or 127.0.0.1; the default port is the first of PortRange, or DefaultPort. Port 0 is a
-	// free one.
+	// route, or 127.0.0.1; the default port is the first of PortRange, or DefaultPort. Port 0 means
+	// a free port.
 	Listen string
 	// Peers are where the 3, 5 or 7 coordinators of one cluster listen, each as HOST:PORT or HOST.
-	// All coordinators have the same list in the same order. Any minority of the coordinators may
-	// be lost. This coordinator is the peer that Listen names, or the peer whose host is this
-	// machine. The cluster begins when all peers have connected; later a majority is enough.
+	// All coordinators have the same list in the same order. The cluster survives the loss of any
+	// minority of the coordinators. This coordinator is the peer that Listen names, or the peer
+	// whose host is this machine. The cluster begins when all peers have connected; later a
+	// majority is enough.
 	Peers []string
-	// PortRange is FIRST:LAST; see Listen. Peers without a port have its first port, too.
+	// PortRange is FIRST:LAST. Its first port is the default port of Listen and of Peers.
 	PortRange string
-	// Store is the directory of the state that a restarted coordinator must know;
+	// Store is the directory where the coordinator keeps its state, so that it survives a restart;
 	// ~/.golaunch/ADDRESS:PORT when empty.
 	Store string
 	// Lease is as in a Job.
@@ -60,14 +61,14 @@ type Coordinator struct {
 	// address.
 	Announced bool
 	// Ready gets the address once agents and clients can connect. The cluster does not wait for
-	// Ready, Say and Warn: a stopped terminal, or an unread pipe, stops no job.
+	// Ready, Say and Warn to return: a stopped terminal, or an unread pipe, stops no job.
 	Ready func(addr netip.AddrPort)
 	// Say gets a line for each node that joins or leaves, and each job that begins or ends.
 	Say func(string)
 	// Warn gets problems that do not end the cluster; nil prints on os.Stderr.
 	Warn func(error)
 
-	// ports is PortRange, checked.
+	// ports is the parsed PortRange.
 	ports ports.Range
 }
 
@@ -151,7 +152,7 @@ func (c *Coordinator) findPeers(ctx context.Context) (all []string, own string, 
 	return all, self.Name, err
 }
 
-// closeLimit bounds the wait for a disk when a coordinator ends.
+// closeLimit bounds the wait for the disk when a coordinator closes its log.
 const closeLimit = 5 * time.Second
 
 func closeLog(file *rendezvous.File) error {
@@ -182,7 +183,8 @@ func (c *Coordinator) defaults() {
 
 func warnStderr(err error) { fmt.Fprintf(os.Stderr, "golaunch: warning: %v\n", err) }
 
-// announced lets commands find the coordinator until end is called. The error says why they cannot.
+// announced lets commands find the coordinator until end is called. The error says why commands
+// cannot find it.
 func announced(at string) (end func(), err error) {
 	name, err := discovery.Tell(at, wire.Protocol)
 	switch {
@@ -227,7 +229,7 @@ func (c Coordinator) listen(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// open opens the coordinator's log, and returns its directory.
+// open opens the coordinator's log, and returns the directory of the coordinator's state.
 func (c Coordinator) open(at string) (file *rendezvous.File, dir string, err error) {
 	dir = c.Store
 	if dir == "" {
@@ -249,10 +251,10 @@ func (c Coordinator) open(at string) (file *rendezvous.File, dir string, err err
 	return file, dir, err
 }
 
-// raftDir is the directory of a peer's part of the log.
+// raftDir is the directory, below Store, of the log of a coordinator with peers.
 const raftDir = "raft"
 
-// candidate is this coordinator among its peers.
+// candidate returns this coordinator as one of its peers, which can elect it.
 func (c Coordinator) candidate(own string, peers []string, token mtls.Token, file *rendezvous.File, cfg rendezvous.Config) *rendezvous.Candidate {
 	id := mtls.Identity{}
 	return rendezvous.NewCandidate(rendezvous.CandidateConfig{

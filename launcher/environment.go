@@ -13,7 +13,8 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// task is what the ranks run on this node. at is the node's address, and inherited the environment.
+// task returns what the ranks run on this node. at is the node's address, and inherited is the
+// environment that the ranks inherit.
 func (j Job) task(at netip.Addr, inherited []string) (agent.Task, error) {
 	env, err := j.environment(inherited)
 	if err != nil {
@@ -32,7 +33,8 @@ func (j Job) task(at netip.Addr, inherited []string) (agent.Task, error) {
 	}, err
 }
 
-// environment is what all ranks of this node share, on top of an inherited environment.
+// environment returns the variables that all ranks of this node share: the inherited ones and the
+// job's.
 func (j Job) environment(inherited []string) (*rankenv.Base, error) {
 	user, err := j.userEnv()
 	if err != nil {
@@ -57,8 +59,8 @@ func (j Job) userEnv() ([]rankenv.Var, error) {
 	return vars, nil
 }
 
-// presets are variables of the fabric, of NCCL's profiler and of the end of the allocation. The
-// user's own variables have precedence.
+// presets returns the variables for the fabric, for NCCL's profiler, and for the time at which the
+// allocation ends. The user's own variables have precedence.
 func (j Job) presets(addr netip.Addr) (func(network string) []rankenv.Var, error) {
 	fabric, err := j.fabric(addr)
 	end, known := slurm.EndFromEnv()
@@ -77,8 +79,8 @@ func (j Job) presets(addr netip.Addr) (func(network string) []rankenv.Var, error
 	}, nil
 }
 
-// fabric returns the variables for the node at addr, according to what the job's nodes agreed on. A
-// job on one node uses no fabric.
+// fabric returns the variables for the node at addr, according to what the networks of the job's
+// nodes have in common. A job on one node uses no fabric.
 func (j Job) fabric(addr netip.Addr) (func(network string) []rankenv.Var, error) {
 	if j.Ranks.Preset == "auto" && (j.Resources.MaxNodes == 1 || addr.IsLoopback()) {
 		return func(string) []rankenv.Var { return nil }, nil
@@ -95,7 +97,7 @@ func (j Job) fabric(addr netip.Addr) (func(network string) []rankenv.Var, error)
 		if !ok {
 			agreed = facts.Own()
 		}
-		vars, _ := nccl.Vars(j.Ranks.Preset, agreed, facts) // the preset is one: see above
+		vars, _ := nccl.Vars(j.Ranks.Preset, agreed, facts) // no error: the first call of Vars has checked the preset
 		return vars
 	}, nil
 }

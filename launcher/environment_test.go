@@ -18,8 +18,9 @@ func named(vars []rankenv.Var) (names []string) {
 	return names
 }
 
-// TestPresetsFollowTheAgreement: on any machine, auto follows what all nodes have in common. No
-// interface of this machine has the node's address, so no variable depends on this machine.
+// TestPresetsFollowTheAgreement: on any machine, the preset auto depends only on what all nodes
+// have in common. No interface of this machine has the node's address, so no variable depends on
+// this machine.
 func TestPresetsFollowTheAgreement(t *testing.T) {
 	j := Job{Ranks: Ranks{Preset: "auto"}, Resources: Resources{MinNodes: 2, MaxNodes: 2}}
 	presets, err := j.presets(netip.MustParseAddr("203.0.113.1"))

@@ -8,7 +8,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// large has a command of 2 MB that differs from others at its end, and an order of 12,500 nodes.
+// large returns a job with a command of 2 MB that ends with end, and an order of 12,500 nodes.
 func large(end string) Job {
 	j := Job{Command: []string{"true", strings.Repeat("x", 2<<20) + end}, Resources: Resources{MinNodes: 1, MaxNodes: 12_500}}
 	j.Resources.Order.By = placement.ByList
@@ -19,7 +19,8 @@ func large(end string) Job {
 	return j
 }
 
-// TestFactsAreShort: facts are short, and differ where jobs differ.
+// TestFactsAreShort: the facts of a large job are short, and two jobs that differ have different
+// facts.
 func TestFactsAreShort(t *testing.T) {
 	a, b := large("a").facts(), large("b").facts()
 	size := 0
@@ -37,7 +38,8 @@ func TestFactsAreShort(t *testing.T) {
 	}
 }
 
-// TestTaskHasNoLists: an agent has no use for the nodes of others.
+// TestTaskHasNoLists: the task for an agent omits the job's lists of nodes, which only the
+// coordinator uses.
 func TestTaskHasNoLists(t *testing.T) {
 	j := large("")
 	j.Command = []string{"true"}

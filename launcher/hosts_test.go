@@ -114,7 +114,7 @@ func hostfile(t testing.TB, text string) string {
 	return file
 }
 
-// refused checks for a usage error of one line, with both texts.
+// refused checks that ParseHosts returns a usage error of one line that contains both texts.
 func refused(t *testing.T, list, file, a, b string) {
 	t.Helper()
 	hosts, err := launcher.ParseHosts(list, file)
@@ -124,8 +124,8 @@ func refused(t *testing.T, list, file, a, b string) {
 	}
 }
 
-// FuzzHosts reads any text as a list and as a file. What it takes for hosts can be written as a
-// list that says the same.
+// FuzzHosts reads any text as a list and as a file. The hosts that it reads can be written as a
+// list, which reads as the same hosts.
 func FuzzHosts(f *testing.F) {
 	for _, seed := range []string{
 		"n1,n2:4", "gpu[01-04]:8", "me@n1", "[fd00::1]:8", "n1 slots=4\nn2", "n1\r\nn1 # twice\n", "\ufeff", "n[1-999999999]", "-x", "a@[::1%e]",

@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// mainVar, in the environment, makes the test program one that imports package launcher and says
-// what it was started with.
+// mainVar, in the environment, makes the test binary print the name and the arguments with which it
+// was started. The binary then stands for a program that imports package launcher.
 const mainVar = "LAUNCHER_TEST_MAIN"
 
 func TestMain(m *testing.M) {
@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	suite.Main(m)
 }
 
-// TestImportingChangesNothing starts such a program by the names and with the arguments that
-// golaunch's own processes have.
+// TestImportingChangesNothing starts a program that imports package launcher under the names, and
+// with the arguments, of golaunch's own processes.
 func TestImportingChangesNothing(t *testing.T) {
 	t.Setenv(mainVar, "1")
 	for _, argv := range [][]string{

@@ -16,34 +16,34 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// SampleQuery chooses among what the nodes of a cluster measure.
+// SampleQuery chooses among the samples that the nodes of a cluster have.
 type SampleQuery struct {
-	// Job is the only job whose nodes and ranks count; empty for all jobs. Nodes are the nodes to
-	// ask; all when empty.
+	// Job is the job whose nodes and ranks are asked for; empty for all jobs. Nodes are the nodes
+	// to ask; all when empty.
 	Job   string
 	Nodes []string
 	// Since leaves out older samples, except the newest of each series.
 	Since time.Duration
-	// Every is the time between two answers of a node, at least 1s, until the end of the job or of
-	// ctx. With 0, each node answers once.
+	// Every is the time between two answers of a node, at least 1s. Nodes then answer until the job
+	// or ctx ends. With 0, each node answers once.
 	Every time.Duration
-	// Within bounds the wait for nodes that do not answer; their Missing then says so. With 0 there
-	// is no bound. With Every, late answers may still follow.
+	// Within bounds the wait for the first answer of each node; 0 sets no bound. A node that is
+	// late gets a NodeSamples with Missing. If Every is set, its answers may still follow.
 	Within time.Duration
 }
 
 // NodeSamples is what one node has measured, or a part of it.
 type NodeSamples struct {
 	Node string
-	// Now is the node's clock; all times are by this clock.
+	// Now is the present time by the node's clock. All times of the samples are by this clock.
 	Now    time.Time
 	Series []report.Series
 	// Missing says why there are no samples.
 	Missing string
 }
 
-// Samples asks nodes what they and their ranks do. Nodes send samples only on request, and the
-// coordinator keeps none. If there is an error, it is the last value.
+// Samples asks nodes for samples of themselves and of their ranks. Nodes send samples only on
+// request, and the coordinator keeps none. If there is an error, it is the last value.
 func (c *Client) Samples(ctx context.Context, q SampleQuery) iter.Seq2[NodeSamples, error] {
 	inquiry := wire.Inquiry{
 		Job: q.Job, Nodes: q.Nodes, Within: q.Within,
@@ -62,7 +62,7 @@ func (c *Client) Samples(ctx context.Context, q SampleQuery) iter.Seq2[NodeSampl
 	}
 }
 
-// series asks repeatedly what the ranks of a job do.
+// series returns a function that asks for samples of the ranks of a job, once a second.
 func (c *Client) series(job string) progress.Samples {
 	return func(ctx context.Context) iter.Seq2[[]report.Series, error] {
 		return func(yield func([]report.Series, error) bool) {
@@ -71,7 +71,8 @@ func (c *Client) series(job string) progress.Samples {
 	}
 }
 
-// seriesHere does what series does, at the job's own coordinator, through its socket.
+// seriesHere does what series does, but asks the job's own coordinator through its socket on this
+// machine.
 func seriesHere(job string) progress.Samples {
 	return func(ctx context.Context) iter.Seq2[[]report.Series, error] {
 		return func(yield func([]report.Series, error) bool) {
@@ -136,10 +137,10 @@ func (c *Client) Ping(ctx context.Context, job string, within time.Duration) ite
 	}
 }
 
-// Endpoints are the addresses, HOST:PORT by node, at which a controller reaches the ranks of a job
-// whose Ranks.Endpoint is set, by TLS with the cluster's token ([Client.TLS]). If nodes do not
-// answer within a limit, Endpoints returns the other addresses, and an error that names these
-// nodes.
+// Endpoints returns the address, HOST:PORT, of each node of a job whose Ranks.Endpoint is set.
+// There a controller reaches the job's ranks, by TLS with the cluster's token ([Client.TLS]). If
+// nodes do not answer within a limit, Endpoints returns the other addresses, and an error that
+// names these nodes.
 func (c *Client) Endpoints(ctx context.Context, job string, within time.Duration) (map[string]string, error) {
 	endpoints, missing := map[string]string{}, []string(nil)
 	for a, err := range c.ask(ctx, job, within, wire.AboutEndpoint) {
@@ -158,12 +159,12 @@ func (c *Client) Endpoints(ctx context.Context, job string, within time.Duration
 	return endpoints, nil
 }
 
-// GPUs asks the nodes of a job by NVML how the memory of their GPUs is used now, and waits for the
-// answers within a limit. Each GPU, or MIG instance, has a series without a PID for all its memory,
-// the driver's own included. At most 16 processes with a compute context have a series each, the
-// most memory first. Job is empty for a process that is no rank of the node's agent. Unknown values
-// are NaN: in a container the driver names no processes, or gives the host's pids. A node without a
-// driver has no series.
+// GPUs asks the nodes of a job, which ask NVML, how the memory of their GPUs is used now, and waits
+// for the answers within a limit. Each GPU, or MIG instance, has a series without a PID for all its
+// memory, the driver's own included. Each process with a compute context has a series too: at most
+// 16 on each GPU, those with the most memory first. In a series, Job is empty if the process is no
+// rank of the node's agent. Unknown values are NaN. In a container the driver names no processes,
+// or gives the host's pids. A node without a driver has no series.
 func (c *Client) GPUs(ctx context.Context, job string, within time.Duration) iter.Seq2[NodeSamples, error] {
 	return func(yield func(NodeSamples, error) bool) {
 		for a, err := range c.ask(ctx, job, within, wire.AboutGPUs) {
@@ -211,8 +212,8 @@ type Stacks struct {
 	Missing []string
 }
 
-// Text writes the tree for a terminal with that many columns, the places with the fewest ranks
-// first.
+// Text writes the tree for a terminal of the given width in columns. Places with the fewest ranks
+// come first.
 func (s Stacks) Text(w io.Writer, width int) error { return s.tree.Text(w, width) }
 
 // MarshalJSON writes the tree.
@@ -226,8 +227,8 @@ func (s Stacks) MarshalJSON() ([]byte, error) {
 // Ranks counts the ranks and the processes in the tree.
 func (s Stacks) Ranks() (ranks, processes int) { return s.tree.Ranks.Len(), s.tree.Processes }
 
-// Stacks reads the stacks of a running job, on all nodes at once and without stopping them, for at
-// most within.
+// Stacks reads the stacks of a running job on all nodes at once. It does not stop the ranks, and
+// takes at most the time within.
 func (c *Client) Stacks(ctx context.Context, job string, within time.Duration) (Stacks, error) {
 	var all []stacks.Sample
 	var s Stacks

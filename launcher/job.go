@@ -44,14 +44,14 @@ import (
 // For a value that makes no sense, Run and Plan return an ErrUsage.
 type Job struct {
 	// ID names the job in logs and in the ranks' TORCHELASTIC_RUN_ID: at most 64 letters, digits,
-	// '.', '_' and '-'; golaunch makes one up when it is empty.
+	// '.', '_' and '-'; when it is empty, golaunch chooses an ID.
 	ID string `json:"ID"`
 	// Command is the program and its arguments; no shell reads it.
 	Command []string `json:"Command"`
 	// Dir is the working directory of the ranks; the caller's own when empty.
 	Dir string `json:"Dir"`
-	// Env has NAME=value for every rank, with precedence over all other sources. NAME alone takes
-	// the caller's value.
+	// Env has NAME=value for every rank, with precedence over all other sources. An entry NAME
+	// takes the value from the caller's environment.
 	Env []string `json:"Env"`
 
 	Resources Resources `json:"Resources"` // nodes, ranks and GPUs, and how long to wait for them
@@ -71,22 +71,22 @@ type Job struct {
 	// WorkspaceLimit bounds the files of Workspace, in bytes; DefaultWorkspaceLimit when 0.
 	WorkspaceLimit int64 `json:"WorkspaceLimit"`
 	// CheckpointDir is where the ranks write checkpoints, relative to their working directory. When
-	// empty, golaunch finds the directory by the files that the ranks have open
+	// empty, golaunch looks for the directory among the files that the ranks have open
 	// (docs/checkpoints.md).
 	CheckpointDir string `json:"CheckpointDir"`
 	// SetAsidePartial renames the newest checkpoint to partial/NAME before the ranks start, if it is
 	// partial and the program would load it.
 	SetAsidePartial bool `json:"SetAsidePartial"`
 
-	// place is what a scheduler says. hasID says that the user gave the ID. ruleText is the text of
-	// FailureRules.
+	// place has what a scheduler has given to this process. hasID says that the user chose the ID.
+	// ruleText is the text of the file FailureRules.
 	place    *schedenv.Place
 	hasID    bool
 	ruleText string
 }
 
 var (
-	// ErrUsage marks errors of a Job, or a request, that the caller must change.
+	// ErrUsage marks errors in a Job, or in a request, that the caller must correct.
 	ErrUsage = usage.Kind()
 	// ErrNotThere marks errors about a job or node that the cluster does not have.
 	ErrNotThere = errors.New("it is not there")
@@ -94,7 +94,7 @@ var (
 	ErrNoCoordinator = errors.New("no coordinator runs on this machine; start one (golaunch coordinator), or name one (--coordinator HOST:PORT)")
 )
 
-// submission is the job as a coordinator sees it.
+// submission returns the parts of the job that the coordinator needs.
 func (j Job) submission() replica.Submission {
 	return replica.Submission{
 		Title:            strings.Join(j.Command, " "),
@@ -109,7 +109,7 @@ func (j Job) submission() replica.Submission {
 	}
 }
 
-// pool is how many nodes can ever join; 0 if there is no limit.
+// pool returns how many nodes can ever join the job; 0 if there is no limit.
 func (j Job) pool() int {
 	switch {
 	case j.Resources.Simulate:
@@ -122,8 +122,8 @@ func (j Job) pool() int {
 	return 0
 }
 
-// startedTogether is how many nodes a scheduler started at once, each with this command. It is 0
-// for other jobs.
+// startedTogether returns how many nodes a scheduler started at once, each with this command. It
+// returns 0 if no scheduler did so.
 func (j Job) startedTogether() int {
 	if j.place != nil && j.place.Each && j.fixedNodes() {
 		return j.place.Nodes
@@ -131,19 +131,20 @@ func (j Job) startedTogether() int {
 	return 0
 }
 
-// started is how many nodes start for the job, spares included.
+// started returns how many nodes start for the job, spares included.
 func (j Job) started() int {
 	return cmp.Or(j.startedTogether(), j.Resources.MaxNodes+j.Resources.Spares)
 }
 
-// fixedNodes reports whether no node can join later. Pods can: Kubernetes replaces them.
+// fixedNodes reports whether all nodes of the job start together. Otherwise nodes can join later,
+// for instance pods with which Kubernetes replaces others.
 func (j Job) fixedNodes() bool {
 	return j.Network.Rendezvous == "" && (j.place == nil || j.place.Port == 0)
 }
 
-// allNodesKnown is how many nodes the job has if a scheduler restarts its nodes one by one, like
-// pods: an earlier node 0 may then have led the job already. It is 0 for other jobs, and for a job
-// that waits for all nodes anyway.
+// allNodesKnown returns how many nodes the job has, if Kubernetes restarts its pods one by one. An
+// earlier node 0 may then have led the job already. It returns 0 for other jobs, and for a job that
+// waits for all nodes anyway.
 func (j Job) allNodesKnown() int {
 	r, all := j.Resources, j.Resources.MaxNodes+j.Resources.Spares
 	if !pod.Inside() || j.fixedNodes() || r.MinNodes == all || r.MinNodes < r.MaxNodes && j.Resources.LastCall > j.Network.Lease {
@@ -152,7 +153,7 @@ func (j Job) allNodesKnown() int {
 	return all
 }
 
-// machine is how this machine is to be a node of the job.
+// machine returns what the job wants of this machine as a node.
 func (j Job) machine() machine.Wanted {
 	w := machine.Wanted{Name: j.Network.Name, Address: j.Network.Address, Interface: j.Network.Interface, OwnGPUs: j.Resources.OwnGPUs, Labels: j.labels()}
 	if j.place != nil {
@@ -161,8 +162,8 @@ func (j Job) machine() machine.Wanted {
 	return w
 }
 
-// thisNode is this machine as a node. If the job wants GPUs, the node has its GPUs, and devices are
-// all that the driver shows.
+// thisNode returns this machine as a node. If the job wants GPUs, the node has GPUs, and thisNode
+// also returns all devices that the driver shows.
 func (j Job) thisNode(ctx context.Context) (placement.Node, []gpu.Device, error) {
 	if j.Resources.GPU {
 		return j.machine().WithGPUs(ctx)
@@ -171,7 +172,7 @@ func (j Job) thisNode(ctx context.Context) (placement.Node, []gpu.Device, error)
 	return node, nil, err
 }
 
-// labels are the labels of this node that placement reads; nil for none.
+// labels returns the labels of this node by which the job is placed; nil if there are none.
 func (j Job) labels() map[string]string {
 	labels := map[string]string{}
 	if j.place != nil && j.place.Topology != "" {
@@ -180,7 +181,7 @@ func (j Job) labels() map[string]string {
 	if j.Resources.Slots > 0 {
 		labels[placement.SlotsLabel] = strconv.Itoa(j.Resources.Slots)
 	}
-	if j.Output.Torch != nil && j.Resources.MaxNodes > 1 { // under torchrun roles may differ
+	if j.Output.Torch != nil && j.Resources.MaxNodes > 1 { // under torchrun, nodes may have different roles
 		labels[placement.RoleLabel] = j.Ranks.Role
 	}
 	if r := j.Resources; r.MaxNodes+r.Spares > 1 {
@@ -191,7 +192,7 @@ func (j Job) labels() map[string]string {
 		case j.Network.Name != "":
 		case j.Output.Torch != nil:
 			labels[wire.RenamesLabel] = wire.RenamesAlways
-		default: // the same command twice on a machine is a mistake
+		default: // a second node with this machine's name, on this machine, is a mistake
 			labels[wire.RenamesLabel] = wire.RenamesElsewhere
 		}
 	}
@@ -201,7 +202,7 @@ func (j Job) labels() map[string]string {
 	return labels
 }
 
-// facts must be the same on every node. Their names are those of the flags.
+// facts returns the values that must be the same on every node, by the names of their flags.
 func (j Job) facts() map[string]string {
 	facts := map[string]string{
 		"command":             short(fmt.Sprintf("%q", j.Command)),
@@ -239,12 +240,12 @@ func (j Job) facts() map[string]string {
 		"--role":              j.Ranks.Role,
 	}
 	if j.Output.Torch != nil {
-		delete(facts, "command") // under torchrun each node may have its own arguments
-		delete(facts, "--role")  // and role
+		delete(facts, "command") // under torchrun, each node may have arguments of its own
+		delete(facts, "--role")  // and a role of its own
 	}
 	for _, kv := range j.Env {
 		name, value, _ := strings.Cut(kv, "=")
-		sum := sha256.Sum256([]byte(value)) // a refusal prints facts, and a value may be a secret
+		sum := sha256.Sum256([]byte(value)) // as a hash, since an error may print facts, and a value may be a secret
 		facts["--env "+name] = fmt.Sprintf("a value with hash %x", sum[:4])
 	}
 	return facts
@@ -253,7 +254,7 @@ func (j Job) facts() map[string]string {
 // maxFact bounds a fact, in bytes: a command may have megabytes, but all facts go into one message.
 const maxFact = 1 << 10
 
-// short shortens a text. Different texts stay different.
+// short shortens a text to maxFact. It makes different texts into different texts.
 func short(text string) string {
 	if len(text) <= maxFact {
 		return text
@@ -266,7 +267,7 @@ func (j Job) shown(rank int) bool {
 	return len(j.Output.Ranks) == 0 || slices.ContainsFunc(j.Output.Ranks, func(s report.Span) bool { return s.From <= rank && rank <= s.To })
 }
 
-// prefixed says whether the lines of a job with that many ranks have a prefix.
+// prefixed reports whether each line gets a prefix in a job with this world size.
 func (o Output) prefixed(worldSize int) bool {
 	if o.Prefix != nil {
 		return *o.Prefix
@@ -274,7 +275,7 @@ func (o Output) prefixed(worldSize int) bool {
 	return worldSize > 1
 }
 
-// policy says what restarts when a rank fails.
+// policy translates the field Policy.
 func (r Restarts) policy() job.Restart {
 	if r.ReplicaGroups > 0 {
 		return job.RestartGroup
@@ -282,7 +283,7 @@ func (r Restarts) policy() job.Restart {
 	return job.Restart(r.Policy)
 }
 
-// budget is the value of --max-restarts.
+// budget returns the text of --max-restarts for these values.
 func (r Restarts) budget() string {
 	if r.RefillAfter == 0 {
 		return strconv.Itoa(r.Max)
@@ -290,7 +291,8 @@ func (r Restarts) budget() string {
 	return fmt.Sprintf("%d/%v", r.Max, r.RefillAfter)
 }
 
-// outputOf says how a rank's output is kept and, unless the console is nil, shown.
+// outputOf returns a function that says how to keep a rank's output, and how to show it. A nil
+// console shows nothing.
 func (j Job) outputOf(console *console.Console, warn func(error)) func(agent.Speaker) logs.RankOptions {
 	return func(s agent.Speaker) logs.RankOptions {
 		o := logs.RankOptions{Node: s.Node, Rank: s.Rank, Attempt: s.Attempt, Limit: j.Output.LogLimit, Warn: warn, Alone: s.WorldSize == 1}
@@ -307,8 +309,8 @@ func (j Job) outputOf(console *console.Console, warn func(error)) func(agent.Spe
 	}
 }
 
-// dirName is the name of the job's log directory. torchrun's IDs are not unique: all jobs of a user
-// may be "none".
+// dirName returns the name of the job's log directory. Under torchrun it adds random letters,
+// because IDs are not unique there: all jobs of a user may have the ID "none".
 func (j Job) dirName(id string) string {
 	if j.Output.Torch == nil {
 		return id
@@ -324,10 +326,10 @@ func (o Output) validateFold() error {
 	return fmt.Errorf("fold %q: auto, on or off", o.Fold)
 }
 
-// foldAbove is how many ranks are shown line by line if Fold is "auto".
+// foldAbove is the largest number of ranks whose lines are not folded if Fold is "auto".
 const foldAbove = 8
 
-// console is where the output goes.
+// console returns a console that shows the output on Stdout and Stderr.
 func (o Output) console() *console.Console {
 	c := console.New(o.Stdout, o.Stderr)
 	switch {

@@ -67,7 +67,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestAloneWaitsForNoOne: a job of one or two nodes begins at once on this machine alone.
+// TestAloneWaitsForNoOne: a job that can run on this machine alone begins there at once, even if it
+// may have two nodes.
 func TestAloneWaitsForNoOne(t *testing.T) {
 	job, _, _ := marked(t, 1, `exit 0`)
 	job.Resources.MinNodes, job.Resources.MaxNodes = 1, 2

@@ -31,13 +31,14 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// unleased is the lease of an agent in the coordinator's own process: neither can lose the other. A
-// process that was stopped (^Z), or whose machine was paused, finds its ranks alive.
+// unleased is the lease of an agent in the coordinator's own process, where neither can lose the
+// other. It is so long that the ranks stay alive when the process is stopped (^Z), or when its
+// machine is paused.
 const unleased = 10 * 365 * 24 * time.Hour
 
 // leaseParts divides a lease. An agent keeps its ranks for the time silence without a word from the
-// coordinator, and then has the time kill to end them. With a quarter of a second for a busy
-// machine, the ranks have ended before the coordinator counts the node as lost.
+// coordinator, and then has the time kill to end them. kill includes a quarter of a second for a
+// busy machine. The coordinator counts the node as lost only after both times.
 func leaseParts(lease time.Duration) (silence, kill time.Duration) {
 	return lease - lease/10, lease/10 + 250*time.Millisecond
 }
@@ -51,11 +52,11 @@ type localRun struct {
 	signals *signals.Merged
 	// done is closed when the job has ended here.
 	done chan struct{}
-	// filesOnNodes says that the nodes have the ranks' files, not this machine.
+	// filesOnNodes says that the ranks' files are on the nodes and not on this machine.
 	filesOnNodes bool
 	// cluster is the coordinator of the cluster that runs the job, if one does.
 	cluster string
-	// slurmGPUs and nobodyHint are fields of role.Nodes.
+	// slurmGPUs and nobodyHint are the values of the fields of role.Nodes.
 	slurmGPUs  int
 	nobodyHint string
 	// archive is the job's workspace, which the process that begins the job packs.
@@ -71,7 +72,7 @@ func newLocalRun(j Job) *localRun {
 	return l
 }
 
-// role fills in what the job says about this process.
+// role fills in the fields of process from the job, and returns process.
 func (l *localRun) role() *role.Process {
 	j, p := l.job, l.process
 	silence, kill := leaseParts(j.Network.Lease)
@@ -101,8 +102,9 @@ func (l *localRun) role() *role.Process {
 	return p
 }
 
-// examinedNode is this machine as a node, after preflight. alone says that nothing else cleans up
-// after this process, which therefore needs a cgroup.
+// examinedNode returns this machine as a node, with the findings of preflight. alone says that no
+// other process cleans up after this one; preflight then also checks that this process can use a
+// cgroup.
 func (l *localRun) examinedNode(ctx context.Context, alone bool) (placement.Node, error) {
 	node, devices, err := l.job.thisNode(ctx)
 	if err == nil {
@@ -123,9 +125,10 @@ func (l *localRun) pack() error {
 	return err
 }
 
-// agentWork is what the ranks of the job do on this node, at an address.
+// agentWork returns what the ranks of the job run on this node, whose address is at, and where
+// their output goes.
 func (l *localRun) agentWork(id string, at netip.Addr) (agent.Work, error) {
-	if err := l.files.GiveUp(id); err != nil { // a failed task must not keep the directory
+	if err := l.files.GiveUp(id); err != nil { // first, so that the directory is removed even if task fails
 		return agent.Work{}, err
 	}
 	task, err := l.job.task(at, os.Environ())
@@ -133,7 +136,7 @@ func (l *localRun) agentWork(id string, at netip.Addr) (agent.Work, error) {
 		err = l.files.Open(id)
 	}
 	if err == nil && l.job.Workspace != "" {
-		_, err = jobdir.Base("") // WorkspacesDir is in it
+		_, err = jobdir.Base("") // this makes the directory that contains WorkspacesDir
 	}
 	if err != nil {
 		return agent.Work{}, err
@@ -141,13 +144,14 @@ func (l *localRun) agentWork(id string, at netip.Addr) (agent.Work, error) {
 	return agent.Work{Task: task, Output: agent.Output{Dir: l.files.Dir(), Of: l.job.outputOf(l.Console, l.Warn)}}, nil
 }
 
-// nodesHear says that the other nodes, or the ranks, get the signals of this process too: a
-// scheduler started them all.
+// nodesHear reports whether the other nodes, or the ranks, get the signals of this process too,
+// because a scheduler started them all.
 func (j Job) nodesHear() bool {
 	return j.place.RanksHear() || j.place != nil && j.place.Each && j.Network.Rendezvous == ""
 }
 
-// member is a node whose coordinator is at HOST:PORT. The host's name may not be known yet.
+// member returns a node as a member of the job. target, HOST:PORT, is the address of its
+// coordinator. The name HOST need not resolve yet.
 func (l *localRun) member(node placement.Node, target string, token mtls.Token) role.Member {
 	m := role.Member{Options: session.Options{
 		Node: node, Target: target, TLS: mtls.Client(token, l.identity(node)), Dial: address.Dialer(target),
@@ -162,10 +166,10 @@ func (l *localRun) identity(node placement.Node) mtls.Identity {
 	return mtls.Identity{Node: node.Name, Job: l.job.ID}
 }
 
-// candidate is this node as a possible leader. listens is set if this node already listens where
-// the nodes meet. home, HOST:PORT, is set if they meet at another node. Both are empty if the nodes
-// find each other only once. A job on one or two nodes has no candidate, because the loss of a node
-// leaves it without a majority.
+// candidate returns this node as a candidate in elections. listens is this node's address if this
+// node listens where the nodes meet. home is the HOST:PORT where they meet if that is another node.
+// Both are empty if the nodes meet only once. A job on one or two nodes has no candidates, because
+// no majority is left when it loses a node.
 func (l *localRun) candidate(node placement.Node, token mtls.Token, listens, home string) *rendezvous.Candidate {
 	if l.job.Resources.MaxNodes+l.job.Resources.Spares < 3 {
 		return nil
@@ -184,7 +188,7 @@ func (l *localRun) followProgress(ctx context.Context, ask progress.Samples) *pr
 	return progress.Follow(ctx, l.Reporter, l.job.Output.Torch == nil, ask)
 }
 
-// observe tells the job's observer what was decided, or prints it.
+// observe passes a decision to the job's Observe, or prints the decision.
 func (l *localRun) observe(d report.Decision) {
 	if l.job.Output.Observe != nil {
 		l.job.Output.Observe(d)
@@ -210,8 +214,8 @@ func (l *localRun) evidence(r report.Result, logs string) string {
 	return logs + " (golaunch explain has the rest)"
 }
 
-// bundle is the file with the evidence of the failure on this node, if possible of the failed
-// rank's node; empty if there is none.
+// bundle returns the path of a failure bundle on this machine: that of the failed rank's node if it
+// is here, or else another node's; empty if there is none.
 func (l *localRun) bundle(r report.Result) string {
 	dir := l.files.Dir()
 	if dir.Root() == nil {
@@ -225,7 +229,7 @@ func (l *localRun) bundle(r report.Result) string {
 	return filepath.Join(dir.Path(), names[max(i, 0)])
 }
 
-// printError prints why a node's process failed before it could report to anything else.
+// printError prints the error of a node's process that could not report it to a coordinator.
 func (j Job) printError(err error) {
 	if j.Output.JSON {
 		fmt.Fprintf(os.Stderr, "%s", jsonout.Words{Warning: err.Error()}.Bytes())

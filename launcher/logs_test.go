@@ -18,7 +18,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// tree lists what is below a directory, with modes.
+// tree lists the files and directories below a directory, with their modes.
 func tree(t *testing.T, root string) string {
 	t.Helper()
 	var b strings.Builder
@@ -116,7 +116,7 @@ var errWriter = errors.New("it takes nothing")
 
 func (failingWriter) Write([]byte) (int, error) { return 0, errWriter }
 
-// TestOutputThatCannotBeShown: such output is no failure of the job.
+// TestOutputThatCannotBeShown: the job does not fail if its output cannot be shown.
 func TestOutputThatCannotBeShown(t *testing.T) {
 	job, _, _ := marked(t, 1, `echo hello`)
 	job.Output.Stdout = failingWriter{}
@@ -126,7 +126,7 @@ func TestOutputThatCannotBeShown(t *testing.T) {
 	}
 }
 
-// TestAFIFOInThePlaceOfLogs: another user has made a FIFO in /tmp. golaunch does not write to it.
+// TestAFIFOInThePlaceOfLogs: golaunch does not write to a FIFO that another user has made in /tmp.
 func TestAFIFOInThePlaceOfLogs(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	if err := syscall.Mkfifo(filepath.Join(os.TempDir(), fmt.Sprintf("golaunch-%d", os.Getuid())), 0o666); err != nil {
@@ -148,7 +148,7 @@ func TestLogsInASharedPlace(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(dir, 0o777); err != nil { // Mkdir heeds the umask
+	if err := os.Chmod(dir, 0o777); err != nil { // needed because Mkdir obeys the umask
 		t.Fatal(err)
 	}
 	job, _, _ := marked(t, 1, `exit 0`)
@@ -159,8 +159,8 @@ func TestLogsInASharedPlace(t *testing.T) {
 	}
 }
 
-// TestTwoRunsWithOneID: the second of two runs at a time gets another directory, or is refused if
-// the user chose the directory.
+// TestTwoRunsWithOneID: of two runs at the same time, the second gets another directory, or is
+// refused if the user chose the directory.
 func TestTwoRunsWithOneID(t *testing.T) {
 	for _, c := range []struct {
 		dir  string
@@ -205,8 +205,8 @@ func TestTwoRunsWithOneID(t *testing.T) {
 	}
 }
 
-// TestTwoAgentsWithOneName: the second of two agents at a time is refused if its name and directory
-// are explicit. Otherwise it gets a directory of its own.
+// TestTwoAgentsWithOneName: of two agents at the same time, the second is refused if the user chose
+// its name and its directory. Otherwise it gets another directory.
 func TestTwoAgentsWithOneName(t *testing.T) {
 	t.Setenv("GOLAUNCH_TOKEN", strings.Repeat("a", 64))
 	t.Setenv("TMPDIR", t.TempDir())

@@ -17,7 +17,8 @@ import (
 // patience bounds every wait for a process in these tests.
 const patience = time.Minute
 
-// screen keeps its output and wakes the waiting tests. It is no file.
+// screen is a writer that keeps its text, and wakes tests that wait for a part of it. Unlike a
+// terminal, it is no file.
 type screen struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -40,7 +41,7 @@ func (s *screen) String() string {
 	return s.text.String()
 }
 
-// await waits until the text has a part.
+// await waits until the text contains part.
 func (s *screen) await(t *testing.T, part string) {
 	t.Helper()
 	limit := time.After(patience)
@@ -60,8 +61,8 @@ func (s *screen) await(t *testing.T, part string) {
 	}
 }
 
-// marked is a job of n ranks that run a shell script on node n1, and what it prints. At the end of
-// the test no process of it may be left.
+// marked returns a job of n ranks that run a shell script on node n1, and the screens for its
+// output. The test fails if a process of the job is left at its end.
 func marked(t *testing.T, n int, script string) (launcher.Job, *screen, *screen) {
 	t.Helper()
 	mark := fmt.Sprintf("GOLAUNCH_TEST_MARK=%d-%s", os.Getpid(), t.Name())

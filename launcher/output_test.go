@@ -13,7 +13,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// TestWhatIsShown: two ranks of a world of some size print a word on each stream.
+// TestWhatIsShown checks the console when two ranks print a word on each stream, for several world
+// sizes and options.
 func TestWhatIsShown(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {

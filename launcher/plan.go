@@ -54,9 +54,9 @@ func (j Job) plannedNodes(ctx context.Context) ([]placement.Node, error) {
 	return nodes, nil
 }
 
-// Explain is the environment of one rank of a plan, with each variable's source and reason. Some
-// values are unknown before the start: a free MASTER_PORT, a made-up job ID, the error file,
-// NCCL_RAS_ADDR, and another machine's CPUs and network.
+// Explain returns the environment of one rank of a plan, with each variable's source and reason.
+// Some values are unknown before the start: a MASTER_PORT or a job ID that golaunch chooses, the
+// error file, NCCL_RAS_ADDR, and another machine's CPUs and network.
 func (j Job) Explain(plan placement.Plan, rank int) (rankenv.Env, error) {
 	j, err := j.complete()
 	if err != nil {
@@ -80,7 +80,7 @@ func (j Job) explain(plan placement.Plan, g placement.Group, b placement.Bundle)
 	return j.rankEnv(facts, g.Node.Addr)
 }
 
-// rankEnv is the environment of a rank, with the presets for a node at an address.
+// rankEnv returns the environment of a rank, with the presets for a node whose address is at.
 func (j Job) rankEnv(facts rankenv.Facts, at netip.Addr) (rankenv.Env, error) {
 	base, err := j.environment(os.Environ())
 	if err != nil {
@@ -94,7 +94,7 @@ func (j Job) rankEnv(facts rankenv.Facts, at netip.Addr) (rankenv.Env, error) {
 	return base.With(presets("")).Explain(facts), nil
 }
 
-// rankFacts is what a plan says about a rank.
+// rankFacts returns the facts about a rank that follow from a plan.
 func (j Job) rankFacts(plan placement.Plan, g placement.Group, b placement.Bundle) rankenv.Facts {
 	facts := rankenv.Facts{
 		JobID: j.ID, NodeName: g.Node.Name, NodeRank: g.NodeRank, Nodes: len(plan.Groups),
@@ -122,7 +122,8 @@ func (j Job) rankFacts(plan placement.Plan, g placement.Group, b placement.Bundl
 	return j.inGroup(facts, plan)
 }
 
-// inGroup changes the facts for a rank of a replica group: the group is the rank's whole job.
+// inGroup changes the facts about a rank of a replica group, because the group looks to the rank
+// like its whole job.
 func (j Job) inGroup(f rankenv.Facts, plan placement.Plan) rankenv.Facts {
 	n := j.Restarts.ReplicaGroups
 	if n == 0 || plan.WorldSize()%n != 0 {
@@ -175,26 +176,26 @@ func (j Job) bind(f *rankenv.Facts, node []placement.Bundle, localRank int) {
 		}
 		gpus = append(gpus, address)
 	}
-	bindings, _ := agent.Bind(bind.Policy(j.Ranks.Bind), gpus) // only a start prints the warnings
+	bindings, _ := agent.Bind(bind.Policy(j.Ranks.Bind), gpus) // the warnings are dropped here, and printed at a start
 	b := bindings[localRank/sharing].Shared(sharing)
 	f.CPUs, f.Bound, f.Cores = b.CPUs.String(), b.Why, b.Cores
 }
 
-// Surroundings are the environment that the first rank on this machine would get, and the network
-// on which this environment depends.
+// Surroundings has the environment that the first rank on this machine would get, and the network
+// on which that environment depends.
 type Surroundings struct {
 	Node placement.Node
-	// Network is this node's network, and Why says how golaunch knows it. Network has versions even
-	// without EFA.
+	// Network has the facts about this node's network, and Why the evidence for them.
+	// Network.Versions is set even on a node without EFA.
 	Network nccl.Facts
 	Why     string
 	NICs    []nccl.NIC
 	Env     rankenv.Env
 }
 
-// Survey looks at this machine as a node of the job, as if the other nodes were like it. Without a
-// coordinator, the node has rank 0, and the address that the job gives it, or else its first
-// address.
+// Survey describes this machine as a node of the job, as if the other nodes were like it. It starts
+// no coordinator, so it assumes that this is node 0, and that the node has the address that the job
+// gives it, or else its first address.
 func (j Job) Survey(ctx context.Context) (Surroundings, error) {
 	j, err := j.complete()
 	if err != nil {
@@ -220,7 +221,7 @@ func (j Job) Survey(ctx context.Context) (Surroundings, error) {
 	return s, err
 }
 
-// firstRank is the environment of the first rank if this machine is node 0.
+// firstRank returns the environment of the first rank if this machine is node 0.
 func (j Job) firstRank(node placement.Node) (rankenv.Env, error) {
 	nodes := []placement.Node{node}
 	order := []string{node.Name}
@@ -260,10 +261,11 @@ func (j Job) DescribeWorkspace() (*report.Workspace, error) {
 	return &w, err
 }
 
-// SlurmScript is a batch script for sbatch that runs argv, a golaunch command line, on the nodes
-// and GPUs that the job wants. Options are sbatch's own and follow those that the job implies.
+// SlurmScript returns a batch script for sbatch that runs argv, a golaunch command line, on the
+// nodes and GPUs that the job wants. options are further options of sbatch. They follow the options
+// that the job implies.
 func (j Job) SlurmScript(argv, options []string) (string, error) {
-	j.Network.Scheduler = noScheduler // a job may be submitted from within another
+	j.Network.Scheduler = noScheduler // because a job may be submitted from within another job
 	j, err := j.complete()
 	if err != nil {
 		return "", err

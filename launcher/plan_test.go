@@ -28,7 +28,7 @@ func gpuJob(nodes int, perNode ...int) launcher.Job {
 	}
 }
 
-// text is a plan as "node rank:node:first rank-last rank".
+// text returns a plan as words "node rank:node:first rank-last rank".
 func text(p placement.Plan) string {
 	var groups []string
 	for _, g := range p.Groups {
@@ -71,7 +71,7 @@ func TestPlanThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// explained finds a variable among the set or the dropped ones.
+// explained returns the variable with a name.
 func explained(vars []rankenv.Var, name string) rankenv.Var {
 	if i := slices.IndexFunc(vars, func(v rankenv.Var) bool { return v.Name == name }); i >= 0 {
 		return vars[i]
@@ -138,7 +138,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestExplainIsWhatRunsGet compares what a plan says with what the ranks of a job see.
+// TestExplainIsWhatRunsGet compares the variables that Explain returns with those that the ranks of
+// a job get.
 func TestExplainIsWhatRunsGet(t *testing.T) {
 	job, out, _ := marked(t, 2, `[ $RANK = 0 ] || env`)
 	job.Resources.Simulate, job.Resources.GPU, job.ID, job.Ranks.MasterPort = true, true, "j", 29999

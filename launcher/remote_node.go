@@ -22,8 +22,9 @@ func init() { internalverbs.ServeNode = remoteNode }
 
 type enlistment = enlist.Enlistment[Job]
 
-// remoteNode is the main function of an agent that another golaunch started. The coordinator tells
-// how the job ended. This process fails only if the coordinator does not know of it.
+// remoteNode is the main function of an agent that another golaunch started. The coordinator
+// reports how the job ended. So this process exits with an error only if it failed before it
+// joined, because the coordinator does not know of such a failure.
 func remoteNode() int {
 	name, _ := os.Hostname()
 	e, err := enlist.Read[Job]()
@@ -37,8 +38,8 @@ func remoteNode() int {
 	return 0
 }
 
-// errOver says that the job ended before this node could join: the coordinator listened before the
-// first agent was started.
+// errOver says that the job ended before this node could join: the coordinator does not answer,
+// although it listened before the first agent was started.
 var errOver = errors.New("the job is over")
 
 func serve(e enlistment) error {

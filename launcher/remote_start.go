@@ -16,15 +16,16 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// startLimit bounds the wait for agents, which are all started at once.
+// startLimit bounds the wait for the job's agents. It can be short, because they are all started at
+// once.
 const startLimit = 5 * time.Minute
 
 // endOfJob is how long a job that has lost all its nodes may take to end.
 const endOfJob = 2 * time.Second
 
-// remotely runs the coordinator in this process. start starts agents elsewhere, which read an
-// enlistment. start returns when all agents have ended, or when too few are left for the job. The
-// context of start ends with the job.
+// remotely runs the coordinator in this process. It calls start, which starts agents on other
+// machines and gives them the enlistment. start must return when all agents have ended, or when too
+// few are left for the job. Its context ends when the job ends.
 func (l *localRun) remotely(ctx context.Context, start func(context.Context, enlistment) error) (report.Result, error) {
 	own, err := l.job.machine().Reachable(ctx)
 	if err != nil {
@@ -68,7 +69,7 @@ func (l *localRun) bySlurm(ctx context.Context) (report.Result, error) {
 	}
 	step := slurm.Step{
 		Nodes: p.Nodes, Groups: p.Groups, GPUs: l.slurmGPUs, Relay: l.relay,
-		KillOnBadExit: l.job.Resources.MinNodes == p.Nodes, // an agent that cannot start makes the job impossible
+		KillOnBadExit: l.job.Resources.MinNodes == p.Nodes, // if the job needs all nodes, it cannot run when one agent cannot start
 	}
 	return l.remotely(ctx, func(ctx context.Context, e enlistment) error {
 		order, err := json.Marshal(e)
@@ -83,15 +84,15 @@ func (l *localRun) bySlurm(ctx context.Context) (report.Result, error) {
 	})
 }
 
-// holdsMore records how many GPUs the job holds, since Slurm may have given this task of a step the
-// GPUs of one task alone.
+// holdsMore records how many GPUs the job holds. That may be more than Slurm has given to the tasks
+// of this step, which golaunch then reports.
 func (l *localRun) holdsMore(ctx context.Context) {
 	if l.job.place.RanksHear() && l.job.Resources.GPU {
 		l.slurmGPUs = slurm.GPUsOfStep(ctx, l.job.place.Nodes)
 	}
 }
 
-// overSSH runs a job on machines. ssh starts an agent on each.
+// overSSH runs a job on the machines in Network.Hosts, on each of which ssh starts an agent.
 func (l *localRun) overSSH(ctx context.Context) (report.Result, error) {
 	wait := func() {}
 	result, err := l.remotely(ctx, func(ctx context.Context, e enlistment) error {
@@ -110,7 +111,7 @@ func (l *localRun) fleet(e enlistment) (*ssh.Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := "/" // the ranks run in the workspace
+	dir := "/" // any directory will do, since the ranks run in the workspace
 	if e.Job.Workspace == "" {
 		if dir, err = filepath.Abs(e.Job.Dir); err != nil {
 			return nil, fmt.Errorf("cannot tell the working directory: %w; give one with --dir", err)

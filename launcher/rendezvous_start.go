@@ -25,8 +25,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// meet runs a job whose every node runs this same command: the owner of the rendezvous address
-// leads, the other nodes join.
+// meet runs a job whose every node runs this same command. The node that has the rendezvous address
+// leads the job, and the other nodes join it.
 func (l *localRun) meet(ctx context.Context) (report.Result, error) {
 	at, code, err := l.rendezvous(ctx)
 	if err == nil && l.job.Resources.MaxNodes > 1 {
@@ -47,7 +47,8 @@ func (l *localRun) meet(ctx context.Context) (report.Result, error) {
 	if err != nil {
 		return report.Result{}, err
 	}
-	// All nodes that meet at one port are one job. The host may have another name on each node.
+	// All nodes that meet at one port belong to one job. The ID does not contain the host, because
+	// each node may use another name for it.
 	l.files.ID = "rendezvous at port " + strconv.Itoa(at.Port)
 	m := l.member(node, at.String(), token)
 	join := func() (report.Result, error) {
@@ -85,8 +86,9 @@ func (l *localRun) meet(ctx context.Context) (report.Result, error) {
 	return l.role().Begin(ctx, listener, mtls.Server(token, l.identity(node)), m)
 }
 
-// rendezvous is where the nodes meet. In a pod it waits for the name, which may be unknown until
-// that pod runs. The code is the exit code for an error; 0 stands for the usual code.
+// rendezvous returns the address where the nodes meet. In a pod it waits for the name, which may be
+// unknown until the named pod runs. With an error, code is the exit code; 0 means the usual exit
+// code for the error.
 func (l *localRun) rendezvous(ctx context.Context) (at address.Endpoint, code int, err error) {
 	n := l.job.Network
 	resolve := func(ctx context.Context) (address.Endpoint, error) {
@@ -110,8 +112,8 @@ func (l *localRun) rendezvous(ctx context.Context) (at address.Endpoint, code in
 	return at, 0, err
 }
 
-// token is the secret that the nodes share. No other pod would have a token that a pod makes for
-// itself.
+// token returns the secret that the nodes share. In a pod it makes no new token, because the other
+// pods would not have it.
 func (j Job) token() (mtls.Token, error) {
 	env := os.Getenv("GOLAUNCH_TOKEN")
 	if pod.Inside() && j.Network.TokenFile == "" && env == "" {
@@ -126,12 +128,13 @@ func (j Job) token() (mtls.Token, error) {
 	return mtls.LoadToken(j.Network.TokenFile, env)
 }
 
-// probeLimit bounds the wait for the holder of a port to begin TLS. A coordinator does so at once.
+// probeLimit bounds the wait for the process at a port to answer in TLS. A coordinator answers at
+// once.
 const probeLimit = 5 * time.Second
 
-// foreign reports whether the process at the coordinator's port is no coordinator. It is false for
-// a coordinator with another token, since an attempt to join gives a better error, and if no
-// process listens yet.
+// foreign reports whether a process that is no coordinator listens at the coordinator's port. It
+// returns false if no process listens yet, and for a coordinator with another token, since an
+// attempt to join then gives a better error.
 func foreign(ctx context.Context, m role.Member) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()

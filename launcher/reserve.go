@@ -11,11 +11,11 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Reserve waits until the cluster has placement groups for the request, and holds them until
-// Release or the end of ctx. Jobs whose Within names the reservation run on these groups, one after
-// another or side by side, without waiting for other jobs. Colocated is how many jobs may share a
-// GPU, as groups that take turns do; 0 means 1. PerNode such as [4, 8, 2] makes groups of different
-// sizes.
+// Reserve waits until the cluster has placement groups for the request. It holds them until Release
+// is called or ctx ends. Jobs whose Cluster.Within names the reservation run on these groups, one
+// after another or side by side. They do not wait for jobs outside of the reservation. Colocated is
+// how many jobs may share a GPU, as groups that take turns do; 0 means 1. PerNode such as [4, 8, 2]
+// makes groups of different sizes.
 func (c *Client) Reserve(ctx context.Context, j Job, colocated int) (*Reservation, error) {
 	if len(j.Command) == 0 {
 		j.Command = []string{"(reservation)"}
@@ -57,7 +57,8 @@ func (c *Client) Reserve(ctx context.Context, j Job, colocated int) (*Reservatio
 // Reservation holds GPUs of a cluster for jobs.
 type Reservation struct {
 	ID string
-	// Plan has the granted placement groups. It does not show the replacement of a lost node.
+	// Plan has the granted placement groups. If a lost node is replaced later, Plan still has the
+	// lost node.
 	Plan placement.Plan
 
 	client *Client
@@ -66,7 +67,8 @@ type Reservation struct {
 	err    error
 }
 
-// hold reads the watch, because the reservation lives as long as its watch.
+// hold reads the watch until the reservation ends, because the reservation lives only as long as
+// its watch.
 func (r *Reservation) hold(ctx context.Context) {
 	defer close(r.over)
 	for {
@@ -91,10 +93,11 @@ func (r *Reservation) Run(ctx context.Context, j Job) (report.Result, error) {
 	return r.client.Run(ctx, j)
 }
 
-// Done is closed when the reservation was released, or lost with the coordinator.
+// Done returns a channel that is closed when the reservation was released, or was lost with the
+// coordinator.
 func (r *Reservation) Done() <-chan struct{} { return r.over }
 
-// Err is why the reservation was lost; nil before, or if it was released.
+// Err says why the reservation was lost; nil if it still exists or was released.
 func (r *Reservation) Err() error {
 	select {
 	case <-r.over:

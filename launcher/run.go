@@ -19,13 +19,13 @@ import (
 
 // Run runs a job to its end. The result says how the job ended, also when it was stopped: with code
 // 130 if ctx was cancelled, 124 if its deadline passed. An error is about golaunch itself. The
-// result's code is then the fitting exit code: 2 for a job that can never run (errors.Is ErrUsage),
-// 125 if golaunch failed, this node was refused or the coordinator was lost. With any other code,
-// the job ended as the result says, and the error is about the time after the job: output that
-// could not be shown, logs that could not be removed.
+// result's code is then the exit code for golaunch itself: 2 for a job that can never run
+// (errors.Is ErrUsage), 125 if golaunch failed, this node was refused or the coordinator was lost.
+// With any other code, the job ended as the result says, and the error is about something after the
+// job: output that could not be shown, or logs that could not be removed.
 //
-// When Run returns, no process that it started is alive. It starts this program again as small
-// helpers on this machine. These never reach the program's main (docs/adr/0011).
+// When Run returns, no process that it started is alive. It starts this program again on this
+// machine, as small helper processes, which never reach the program's main (docs/adr/0011).
 func Run(ctx context.Context, j Job) (report.Result, error) {
 	j, err := j.complete()
 	if err != nil {
@@ -61,7 +61,7 @@ func (l *localRun) start(ctx context.Context) (report.Result, error) {
 	return l.bySlurm(ctx)
 }
 
-// alone runs coordinator and agent in this process.
+// alone runs the coordinator and the agent of a job on one node in this process.
 func (l *localRun) alone(ctx context.Context) (report.Result, error) {
 	l.holdsMore(ctx)
 	node, err := l.examinedNode(ctx, true)
@@ -77,7 +77,7 @@ func (l *localRun) alone(ctx context.Context) (report.Result, error) {
 	if least := l.job.Resources.MinNodes; least > 1 {
 		return report.Result{}, usage.Errorf("it wants %d nodes and this is one: give --rendezvous HOST:PORT on each of them, or --simulate", least)
 	}
-	l.job.Network.Lease, l.job.Resources.LastCall = unleased, 0 // no other node will ever come
+	l.job.Network.Lease, l.job.Resources.LastCall = unleased, 0 // no other node will ever join
 	return l.role().BeginAlone(ctx, role.Member{Options: session.Options{Node: node, Target: "this process"}})
 }
 
@@ -96,7 +96,7 @@ func (l *localRun) serveTimers() (end func(), err error) {
 	}, err
 }
 
-// finish chooses the exit code that fits an error, and clears up.
+// finish chooses the exit code for an error, reports the job's end, and clears up.
 func (l *localRun) finish(result report.Result, err error) (report.Result, error) {
 	switch {
 	case err == nil || result.Code != 0:
@@ -145,7 +145,8 @@ func (l *localRun) leave(result report.Result, err error) error {
 	return errors.Join(unshown, l.files.Close(needless))
 }
 
-// writeTermination writes the termination message. A detached job runs on without this process.
+// writeTermination writes the termination message. It writes none for a detached job, which runs on
+// without this process.
 func (j Job) writeTermination(r report.Result, err error, joined bool) error {
 	if j.Cluster.Detached && err == nil {
 		return nil

@@ -80,8 +80,8 @@ echo the last words >&2; exit 7`)
 	}
 }
 
-// TestDecisionIsReported checks that the report has the coordinator's decision: by the job's own
-// rules, and after three equal failures in a row.
+// TestDecisionIsReported checks that the report says what the coordinator decided, by the job's own
+// rules and after three equal failures in a row.
 func TestDecisionIsReported(t *testing.T) {
 	job, _, words := marked(t, 1, `echo "AssertionError: no seat is free" >&2; exit 1`)
 	job.Restarts.Max, job.Health.FailureRules = 5, filepath.Join(t.TempDir(), "rules")
@@ -114,7 +114,7 @@ func TestDeathOfASignal(t *testing.T) {
 	}
 }
 
-// TestCancelled: when the job is stopped, one rank ends in order, and one must be killed.
+// TestCancelled: after a stop, one rank of the job ends in order, and golaunch must kill the other.
 func TestCancelled(t *testing.T) {
 	job, out, _ := marked(t, 2, `[ $RANK = 0 ] && trap 'echo saved; exit 0' TERM || trap 'echo stays' TERM
 echo up $RANK; while :; do sleep 1000 & wait $!; done`)
@@ -183,7 +183,7 @@ func TestCancelledBeforeItBegins(t *testing.T) {
 func TestObserve(t *testing.T) {
 	job, _, words := marked(t, 2, `exit $((RANK == 0 && GOLAUNCH_ATTEMPT == 0))`)
 	job.Restarts.Max = 1
-	var seen []report.Decision // not guarded: Observe is never called twice at a time
+	var seen []report.Decision // needs no lock, because calls of Observe never overlap
 	job.Output.Observe = func(d report.Decision) { seen = append(seen, d) }
 	result, err := launcher.Run(t.Context(), job)
 	if err != nil || result.Code != 0 {
@@ -268,7 +268,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestTwoAtOnce runs two jobs, each of which waits for the other.
+// TestTwoAtOnce runs two jobs at the same time. The ranks of each wait for the other job.
 func TestTwoAtOnce(t *testing.T) {
 	meet := t.TempDir()
 	var both sync.WaitGroup
@@ -289,8 +289,8 @@ until [ -p `+names[1]+`.$RANK ]; do sleep 0.01; done; read word <`+names[1]+`.$R
 	both.Wait()
 }
 
-// TestChildrenOfItsOwn runs a job in a program that has other children, some of which look like a
-// job's.
+// TestChildrenOfItsOwn runs a job in a program that has other child processes. Some of them look
+// like processes of a job.
 func TestChildrenOfItsOwn(t *testing.T) {
 	stay := exec.Command("sleep", "1000")
 	stay.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -328,7 +328,8 @@ func TestChildrenOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestAFileInThePlaceOfLogs: golaunch itself fails, before it starts a rank.
+// TestAFileInThePlaceOfLogs: golaunch fails before it starts a rank, because a file is where the
+// directory of logs should be.
 func TestAFileInThePlaceOfLogs(t *testing.T) {
 	job, out, _ := marked(t, 1, `echo started`)
 	job.Output.LogDir = filepath.Join(t.TempDir(), "file")

@@ -19,8 +19,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// scheduled runs a job whose every node a scheduler started with this same command and the node's
-// position. Node 0 leads, at the port that the scheduler gave it, or behind the job's door.
+// scheduled runs a job on nodes that a scheduler started, each with this same command and with its
+// position among the nodes. Node 0 leads the job. The other nodes find it at the port that the
+// scheduler chose, or else through the job's door.
 func (l *localRun) scheduled(ctx context.Context) (report.Result, error) {
 	node, err := l.examinedNode(ctx, false)
 	if err != nil {
@@ -32,7 +33,7 @@ func (l *localRun) scheduled(ctx context.Context) (report.Result, error) {
 		if p.Port > 0 {
 			target = net.JoinHostPort(p.Head, strconv.Itoa(p.Port))
 		}
-		l.process.Muted = p.Port == 0 // the nodes have one console, for which node 0 speaks
+		l.process.Muted = p.Port == 0 // then all nodes share one console, on which node 0 reports
 		return l.role().Join(ctx, node, target, l.find)
 	}
 	if node.Addr, err = address.Reachable(ctx, node); err != nil {
@@ -41,7 +42,7 @@ func (l *localRun) scheduled(ctx context.Context) (report.Result, error) {
 	return l.head(ctx, node)
 }
 
-// head is node 0's part.
+// head runs node 0, which leads the job.
 func (l *localRun) head(ctx context.Context, node placement.Node) (report.Result, error) {
 	l.holdsMore(ctx)
 	if err := l.pack(); err != nil {
@@ -84,7 +85,7 @@ func (l *localRun) head(ctx context.Context, node placement.Node) (report.Result
 	return l.role().Begin(ctx, listener, mtls.Server(token, l.identity(node)), m)
 }
 
-// find says how to join node 0.
+// find returns how this node joins the job at node 0.
 func (l *localRun) find(ctx context.Context, node placement.Node) (role.Member, error) {
 	p := l.job.place
 	head := l.headHost(ctx)
@@ -111,8 +112,8 @@ func (l *localRun) find(ctx context.Context, node placement.Node) (role.Member, 
 	return m, nil
 }
 
-// headHost is the name of node 0, or Slurm's address for node 0 if this node does not know the
-// name.
+// headHost returns the host name of node 0. If this node cannot resolve the name, it returns the
+// address that Slurm has for node 0.
 func (l *localRun) headHost(ctx context.Context) string {
 	p := l.job.place
 	if !l.job.place.Slurm() || address.Resolves(ctx, p.Head) {

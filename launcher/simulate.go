@@ -37,7 +37,7 @@ func init() {
 	}
 }
 
-// simulate runs the coordinator in this process, and each node in one of its own.
+// simulate runs the coordinator in this process, and each node in a process of its own.
 func (l *localRun) simulate(ctx context.Context) (report.Result, error) {
 	if err := l.pack(); err != nil {
 		return report.Result{}, err
@@ -100,7 +100,7 @@ func (s *simulation) run() error {
 	s.Job.Stopping.Standalone = true
 	s.Job.Output.Stdout, s.Job.Output.Stderr = os.Stdout, os.Stderr
 	l := newLocalRun(s.Job)
-	l.files.ID, l.files.Warn = s.Run, nil // the coordinator's process warns
+	l.files.ID, l.files.Warn = s.Run, nil // no Warn here, because the coordinator's process warns
 	m := role.Member{Options: session.Options{Node: s.Node, Target: "the coordinator", Dial: dial}}
 	_, err = l.role().RunAgent(ctx, m, signals.NewNode(cancel))
 	if dir := l.files.Dir(); dir != nil {
@@ -109,7 +109,7 @@ func (s *simulation) run() error {
 	return errors.Join(err, l.Console.Close())
 }
 
-// declared is the i-th simulated node, with as many GPUs as the job wants there.
+// declared returns the i-th simulated node, with as many GPUs as the job wants there.
 func (j Job) declared(i int) placement.Node {
 	node := placement.Node{Name: "node" + strconv.Itoa(i), Addr: address.Loopback(i), CPUs: runtime.NumCPU()}
 	if !j.Resources.GPU {

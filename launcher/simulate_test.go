@@ -11,7 +11,8 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// TestSimulate has this test binary started again for each node.
+// TestSimulate runs a job on simulated nodes, for each of which golaunch starts this test binary
+// again.
 func TestSimulate(t *testing.T) {
 	job, out, words := marked(t, 2, `echo rank $RANK is $LOCAL_RANK on $NODE_RANK, sees $CUDA_VISIBLE_DEVICES, master $MASTER_ADDR`)
 	job.Resources.Simulate, job.Resources.GPU = true, true
@@ -30,7 +31,7 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
-// TestSimulatedLoss kills a node: a spare takes its place, with the same node rank.
+// TestSimulatedLoss kills a node: a spare replaces the node, and gets its node rank.
 func TestSimulatedLoss(t *testing.T) {
 	job, out, words := marked(t, 1, `echo attempt $GOLAUNCH_ATTEMPT rank $RANK on $GOLAUNCH_NODE
 [ $GOLAUNCH_ATTEMPT = 1 ] && exit 0; [ $RANK = 1 ] && kill -9 $PPID; exec sleep 1000`)

@@ -15,8 +15,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// takePlace completes a job by the facts of a scheduler or another launcher, unless the user has
-// set them.
+// takePlace fills in the fields of a job that the user has not set, from the facts of a scheduler
+// or another launcher.
 func (j *Job) takePlace() (err error) {
 	if j.Resources.Order.By == orderSlurm {
 		defer func() {
@@ -50,10 +50,10 @@ func (j *Job) takePlace() (err error) {
 		return err
 	}
 	if j.Ranks.MasterPort == j.place.Port {
-		j.Ranks.MasterPort = 0 // PET_MASTER_PORT is where the nodes meet
+		j.Ranks.MasterPort = 0 // the nodes meet at PET_MASTER_PORT, so the ranks need another port
 	}
 	if j.Network.Rendezvous != "" {
-		return nil // the user's own arrangement
+		return nil // the user has said how the nodes meet
 	}
 	if j.ID == "" {
 		j.ID = scheduledID(j.place, lone)
@@ -61,22 +61,22 @@ func (j *Job) takePlace() (err error) {
 	return j.nodes(j.place)
 }
 
-// oneNode reports whether torchrun's command line asks for one node. Each process that runs such a
-// command line has a job of its own.
+// oneNode reports whether this is a command line of torchrun that asks for one node. Each process
+// that runs such a command line has a job of its own.
 func (j Job) oneNode() bool {
 	return j.Output.Torch != nil && j.Network.Rendezvous == "" && j.Resources.MaxNodes == 1 && j.Resources.Spares == 0
 }
 
-// isLone reports whether this process runs a job of its own even if a scheduler gave it more nodes
-// or started other processes too.
+// isLone reports whether this process runs a job of its own although a scheduler gave more nodes,
+// or started more processes.
 func (j Job) isLone() bool {
 	p, r := j.place, j.Resources
 	one := r.MinNodes == 1 && r.MaxNodes == 1 && r.Spares == 0 && j.Network.Rendezvous == ""
 	return p.Several != nil && one || p.Nodes > 1 && j.oneNode()
 }
 
-// name takes the scheduler's name for this node, and adds the process's number if several processes
-// share the node.
+// name sets this node's name to the scheduler's name for it. If several processes share the node,
+// it adds this process's number.
 func (j *Job) name(p *schedenv.Place) (err error) {
 	if j.Network.Interface == "" && j.Network.Address == "" {
 		j.Network.Interface = p.Interface
@@ -96,7 +96,7 @@ func (j *Job) name(p *schedenv.Place) (err error) {
 	return nil
 }
 
-// ranks takes how many ranks a scheduler wants on a node.
+// ranks sets PerNode to the number of ranks that a scheduler wants on a node.
 func (j *Job) ranks(p *schedenv.Place) error {
 	if len(j.Resources.PerNode) > 0 {
 		return nil
@@ -118,7 +118,7 @@ func (j *Job) ranks(p *schedenv.Place) error {
 	return nil
 }
 
-// nodes takes the nodes that a scheduler gave, and how they meet.
+// nodes sets the number of nodes to that of the scheduler, and decides how the nodes meet.
 func (j *Job) nodes(p *schedenv.Place) error {
 	if p.Several != nil {
 		return usage.Errorf("%v", p.Several)
@@ -148,7 +148,7 @@ func (j *Job) nodes(p *schedenv.Place) error {
 	return nil
 }
 
-// takeHosts completes a job by its hosts, unless the user has set these values.
+// takeHosts fills in the fields of a job that the user has not set, from the job's hosts.
 func (j *Job) takeHosts() error {
 	if j.Resources.Simulate || j.Cluster.Coordinator != "" || j.Network.Rendezvous != "" {
 		return usage.Errorf("hosts are machines on which this process starts the nodes; leave out simulate, coordinator and rendezvous")
@@ -163,7 +163,7 @@ func (j *Job) takeHosts() error {
 		return err
 	}
 	j.Env = nil
-	for _, v := range user { // NAME alone has this process's value
+	for _, v := range user { // an entry NAME has got this process's value, which other machines lack
 		j.Env = append(j.Env, v.Name+"="+v.Value)
 	}
 	r := &j.Resources
@@ -178,7 +178,7 @@ func (j *Job) takeHosts() error {
 }
 
 // takeSlots gives each node as many ranks as its host has slots, or checks that the wanted ranks
-// fit. It cannot check a list of ranks: the order of the nodes is not known yet.
+// fit. It cannot check a list of several numbers, because the order of the nodes is not known yet.
 func (j *Job) takeSlots() error {
 	r, first := &j.Resources, j.Network.Hosts[0]
 	differ := false
@@ -201,16 +201,16 @@ func (j *Job) takeSlots() error {
 	return nil
 }
 
-// eachAlone reports whether each process that runs this command has a job of its own: the job wants
-// one node, and no scheduler or flag says that there are more.
+// eachAlone reports whether each process that runs this command has a job of its own. That is so if
+// the job wants one node, and neither a scheduler nor a flag says that there are more.
 func (j Job) eachAlone() bool {
 	p, r := j.place, j.Resources
 	return p.Each && (p.Nodes == 1 || p.Nodes == 0 && r.MinNodes == 1 && r.MaxNodes == 1 && j.Resources.Spares == 0)
 }
 
-// scheduledID begins with the scheduler's ID of the job. It is empty if golaunch cannot use that
-// ID. A suffix distinguishes jobs: an allocation may run many jobs, a scheduler may run one job
-// several times, and a lone job may be one of many.
+// scheduledID returns the scheduler's ID of the job, or "" if golaunch cannot use that ID. A suffix
+// distinguishes jobs with the same ID: an allocation may run many jobs, a scheduler may run one job
+// several times, and several processes may each run a job of their own.
 func scheduledID(p *schedenv.Place, lone bool) string {
 	id := p.Job
 	switch {
@@ -227,7 +227,7 @@ func scheduledID(p *schedenv.Place, lone bool) string {
 	return id
 }
 
-// orderSlurm is the Order of the nodes in Slurm's own list.
+// orderSlurm is the value of Order.By that means the order of Slurm's own list of nodes.
 const orderSlurm = "slurm"
 
 func (j *Job) slurmOrder() error {
@@ -238,7 +238,8 @@ func (j *Job) slurmOrder() error {
 	return nil
 }
 
-// perNode reads a scheduler's word. The GPUs may be on other machines.
+// perNode reads a scheduler's word for the number of ranks. It does not count this machine's GPUs
+// for "gpu", because the GPUs may be on other machines.
 func (j *Job) perNode(text string) (err error) {
 	r := &j.Resources
 	if text == "gpu" {

@@ -16,8 +16,9 @@ import (
 
 var recordTask = flag.Bool("record-task", false, "write the golden file of a job as agents get it")
 
-// TestTaskKeepsItsBytes compares a job with every field set, as a coordinator keeps it for its
-// agents, with a recorded one. It also reads a job that a version without named fields wrote.
+// TestTaskKeepsItsBytes encodes a job with every field set, as for a coordinator, and compares the
+// bytes with recorded ones. It also reads a job that an earlier version wrote, whose fields had no
+// names for JSON.
 func TestTaskKeepsItsBytes(t *testing.T) {
 	j := filled[Job]()
 	j.Restarts.ExitCodes = map[report.Ending]int{report.EndProgram: 3}
@@ -51,7 +52,7 @@ func TestTaskKeepsItsBytes(t *testing.T) {
 	if text, err = json.Marshal(read); err != nil {
 		t.Fatal(err)
 	}
-	var wrote, reads any // readers of JSON ignore the case of names
+	var wrote, reads any // lower case, because readers of JSON ignore the case of names
 	if err := errors.Join(json.Unmarshal(bytes.ToLower(before), &wrote), json.Unmarshal(bytes.ToLower(text), &reads)); err != nil {
 		t.Fatal(err)
 	}
@@ -60,8 +61,8 @@ func TestTaskKeepsItsBytes(t *testing.T) {
 	}
 }
 
-// unread returns the parts of a JSON value that are not in another value. The other value may have
-// more fields.
+// unread returns the parts of the value wrote that are not in the value reads, which may have more
+// fields.
 func unread(wrote, reads any, at string) string {
 	switch wrote := wrote.(type) {
 	case map[string]any:
@@ -89,7 +90,7 @@ func unread(wrote, reads any, at string) string {
 	return ""
 }
 
-// fill sets every field below v to something, no two numbers and texts alike.
+// fill sets every field below v to a value. No two numbers or texts are equal.
 func fill(v reflect.Value, n *int) {
 	*n++
 	switch v.Kind() {

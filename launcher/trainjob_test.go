@@ -14,8 +14,8 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// controller acts as Kubeflow's controller, and keeps the requests. This process finds it by its
-// environment.
+// controller starts a server that stands for Kubeflow's controller, and passes on its requests. It
+// sets the variables by which this process finds the server.
 func controller(t *testing.T) <-chan map[string]any {
 	t.Helper()
 	heard := make(chan map[string]any, 16)

@@ -32,9 +32,9 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// complete fills in defaults and refuses values that make no sense. It changes nothing in a
-// completed job, such as a job from another machine. Negative values therefore stay negative; the
-// code that uses them takes them for 0.
+// complete fills in defaults and refuses values that make no sense. It changes nothing in a job
+// that is complete already, such as a job from another machine. So it does not replace negative
+// values by 0, which would then get the default; the code that uses them takes them for 0.
 func (j Job) complete() (Job, error) {
 	if err := j.takePlace(); err != nil {
 		return j, err
@@ -183,7 +183,7 @@ func (r Resources) check() error {
 	return nil
 }
 
-// maxSpares is more than one machine can simulate.
+// maxSpares bounds the spares. One machine cannot simulate that many.
 const maxSpares = 1 << 16
 
 func (r Ranks) check() error {
@@ -208,7 +208,7 @@ func (r Ranks) check() error {
 	return nil
 }
 
-// modules are names that Python can import.
+// modules matches names of modules that Python can import.
 var modules = lazyregexp.New(`^[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*$`)
 
 // preload returns the modules of Preload: nil if Preload is empty, and an empty list if it is
@@ -233,8 +233,8 @@ func (r Ranks) checkPreload() error {
 	return nil
 }
 
-// local is how many ranks each node runs. It is 0 if that number is unknown before placement or
-// differs between nodes.
+// local returns how many ranks each node runs; 0 if that number differs between nodes, or is
+// unknown before placement.
 func (j Job) local() int {
 	if per := j.Resources.PerNode; len(per) == 1 && per[0] != placement.AllGPUs {
 		return per[0]
@@ -321,7 +321,7 @@ func (s Stopping) check() error {
 	return nil
 }
 
-// stopSignals may ask a rank to end.
+// stopSignals are the signals that StopSignal may be.
 var stopSignals = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2}
 
 func (h Health) check() error {
@@ -371,8 +371,8 @@ func (n Network) check() error {
 	return err
 }
 
-// newID returns an ID that is unique enough for a machine's log directory. It contains the time of
-// the job's begin.
+// newID returns an ID that contains the present time and random letters, so that it is unique among
+// the log directories of a machine.
 func newID() string {
 	return time.Now().UTC().Format("20060102-150405") + "-" + strings.ToLower(rand.Text()[:5])
 }
@@ -389,17 +389,17 @@ func portRange(text string) (ports.Range, error) {
 	return r, nil
 }
 
-// ports is PortRange, checked.
+// ports returns the parsed PortRange.
 func (n Network) ports() ports.Range {
 	r, _ := portRange(n.PortRange) // complete has refused invalid ranges
 	return r
 }
 
-// coordinatorPort is where a coordinator listens if its address names no port.
+// coordinatorPort returns the port of a coordinator whose address names none.
 func coordinatorPort(r ports.Range) int { return cmp.Or(r.First, DefaultPort) }
 
-// listeners names everything that listens on ports of the range at the same time, on the node with
-// the most listeners.
+// listeners names everything that may listen at the same time on one node, with a port of the
+// range. It describes the node with the most listeners.
 func (j Job) listeners() (on []string) {
 	_, _, portless := net.SplitHostPort(j.Network.Rendezvous)
 	switch p := j.place; {

@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// TestCompleteAgain completes a job again that was completed and sent, as the agents of ssh and
-// srun do: the nodes must agree on the job.
+// TestCompleteAgain checks that complete changes nothing in a complete job that was sent. Agents
+// that ssh or srun started complete their job again, and all nodes must have the same job.
 func TestCompleteAgain(t *testing.T) {
 	for what, j := range map[string]Job{
 		"defaults":   {},

@@ -11,7 +11,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Watch follows a job of a cluster over broken connections and restarts of the coordinator.
+// Watch follows a job of a cluster. It continues after broken connections and restarts of the
+// coordinator.
 type Watch struct {
 	// Job is the job's ID.
 	Job string
@@ -26,9 +27,9 @@ func watchOf(w *session.Watch, err error) (*Watch, error) {
 	return &Watch{w.Job, w}, nil
 }
 
-// Next waits for the next decision. The last one has the Result; after it, Next returns io.EOF. It
-// fails when the ctx of Submit or Watch ends, or when the coordinator is gone for good or no longer
-// has the job.
+// Next waits for the next decision. The last decision has the Result; after it, Next returns
+// io.EOF. Next fails when the ctx of Submit or Watch ends, when the coordinator does not come back,
+// or when the coordinator no longer has the job.
 func (w *Watch) Next(ctx context.Context) (report.Decision, error) {
 	for {
 		u, err := w.head.Next(ctx)
@@ -43,7 +44,7 @@ func (w *Watch) Next(ctx context.Context) (report.Decision, error) {
 	}
 }
 
-// result waits for the end of the job, and tells each decision before it.
+// result waits for the end of the job. It calls observe for each decision before that.
 func (w *Watch) result(ctx context.Context, observe func(report.Decision)) (report.Result, error) {
 	for {
 		d, err := w.Next(ctx)

@@ -11,22 +11,23 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
-// Answer is a worker's answer to a call, or why there is none.
+// Answer is a worker's answer to a call, or the error why there is no answer.
 type Answer struct {
 	Rank int
 	Out  []byte
 	Err  error
 }
 
-// Call calls a worker by its rank, and waits for the answer. Input and answer have at most 4 GiB, a
-// method's name 256 bytes. If a call fails, for instance because ctx ends, its worker may still
-// read the input: do not change the input before the worker has answered a later call, or has
-// ended. The same holds for CallAll, and for a CallEach whose loop ends early.
+// Call calls a worker by its rank, and waits for the answer. The input and the answer have at most
+// 4 GiB each, and the name of a method at most 256 bytes. If a call fails, for instance because ctx
+// ends, its worker may still read the input: do not change the input before the worker has answered
+// a later call, or has ended. The same holds for CallAll, and for a CallEach whose loop ends early.
 func (g *Group) Call(ctx context.Context, rank int, method string, in []byte) ([]byte, error) {
 	return g.call(ctx, rank, 0, method, in)
 }
 
-// call calls a worker. Calls with the same shared number have the same input; 0 shares nothing.
+// call calls a worker. Calls with the same number shared have the same input, which a node gets
+// only once. A call with shared 0 has an input of its own.
 func (g *Group) call(ctx context.Context, rank int, shared uint64, method string, in []byte) ([]byte, error) {
 	if rank < 0 || rank >= g.size {
 		return nil, usage.Errorf("worker %d: the group has 0 to %d", rank, g.size-1)
@@ -41,7 +42,7 @@ func (g *Group) call(ctx context.Context, rank int, shared uint64, method string
 	return l.call(ctx, g.number(), shared, method, in)
 }
 
-// number is unique.
+// number returns a number that no other call of the group has.
 func (g *Group) number() uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -64,8 +65,8 @@ func (g *Group) CallAll(ctx context.Context, method string, in []byte) ([][]byte
 	return out, all.Wait()
 }
 
-// CallEach calls all workers, each with its own input, and yields their answers as they come.
-// Ending the loop cancels the other calls.
+// CallEach calls all workers, each with its own input, and yields their answers as they arrive.
+// Ending the loop cancels the calls that have no answer yet.
 func (g *Group) CallEach(ctx context.Context, method string, in [][]byte) iter.Seq[Answer] {
 	return func(yield func(Answer) bool) {
 		if len(in) != g.size {
@@ -89,7 +90,8 @@ func (g *Group) CallEach(ctx context.Context, method string, in [][]byte) iter.S
 	}
 }
 
-// ready waits for a worker, over restarts. An exited worker does not connect again.
+// ready waits until a worker is connected, even if the worker restarts during the wait. An exited
+// worker does not connect again.
 func (g *Group) ready(ctx context.Context, rank int) (*link, error) {
 	for {
 		g.mu.Lock()

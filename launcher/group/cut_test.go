@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/group"
 )
 
-// cable is the network between a program and a coordinator.
+// cable stands for the network between a program and a coordinator.
 type cable struct {
 	net.Listener
 	mu    sync.Mutex
@@ -23,7 +23,7 @@ type cable struct {
 	all   sync.WaitGroup
 }
 
-// lay makes a cable to addr.
+// lay returns a cable that leads to addr.
 func lay(t *testing.T, addr string) *cable {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -76,8 +76,8 @@ func (c *cable) cut() {
 	c.all.Wait()
 }
 
-// TestAGroupWithoutItsCoordinator: Close does not wait, and its error says that the workers may go
-// on. The coordinator ends the workers when it misses the group's watch.
+// TestAGroupWithoutItsCoordinator: Close returns after EndWithin, with an error, since it cannot
+// stop the workers. The coordinator ends the workers because the group's watch is gone.
 func TestAGroupWithoutItsCoordinator(t *testing.T) {
 	c := clustertest.Start(t, 1)
 	way := lay(t, c.Coordinator)

@@ -12,7 +12,7 @@ import (
 // EndWithin sets how long workers may take to end when the group is closed.
 func (g *Group) EndWithin(limit time.Duration) { g.endWithin = limit }
 
-// Reset resets the connections to workers on other machines, and returns how many.
+// Reset resets the connections to workers on other machines, and returns how many it has reset.
 func (g *Group) Reset() (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -23,7 +23,7 @@ func (g *Group) Reset() (n int) {
 		w.link.mu.Lock()
 		if far, ok := w.link.newest.(*endpoints.Stream); ok {
 			conn := far.Conn.(*tls.Conn).NetConn().(*net.TCPConn)
-			_ = conn.SetLinger(0) // it is being closed at its other end
+			_ = conn.SetLinger(0) // an error means that the connection is closed already
 			conn.Close()
 			n++
 		}
@@ -32,7 +32,7 @@ func (g *Group) Reset() (n int) {
 	return n
 }
 
-// Waiting returns when a number of callers waits for a turn on the reservation's GPUs.
+// Waiting returns when exactly n callers wait for a turn on the reservation's GPUs.
 func (r *Reservation) Waiting(ctx context.Context, n int) error {
 	for {
 		r.turns.mu.Lock()

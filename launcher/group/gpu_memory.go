@@ -13,13 +13,14 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// MemoryQuery asks whether a job's GPUs have memory that processes outside of the job hold.
+// MemoryQuery asks whether processes outside of a job hold memory of the job's GPUs.
 type MemoryQuery struct {
 	Job string `json:"job"`
 	// GPUs are the UUIDs of the job's GPUs, by node.
 	GPUs map[string][]string `json:"gpus"`
-	// Keep is how much memory of a GPU each other process may have, in bytes. Whole is how much of
-	// a GPU's memory may be in use if the driver does not name the processes; 0 means no check.
+	// Keep is how many bytes of a GPU's memory each process outside of the job may hold. Whole is
+	// how much of a GPU's memory may be in use if the driver does not name the processes; 0 means
+	// no check.
 	Keep  int64 `json:"keep"`
 	Whole int64 `json:"whole"`
 	// Within is how long the memory may take to become free.
@@ -38,18 +39,19 @@ type GPUMemory struct {
 }
 
 // GPUMemoryError says that the GPUs of a job are not free. Held is the memory that other processes
-// hold there, the largest amount first. For each node where this is unknown, Missing says why.
+// hold there, the largest amount first. For each node on which golaunch could not find this out,
+// Missing says why.
 type GPUMemoryError struct {
 	Job string
 	// Keep is the memory, in bytes, that each other process was allowed to keep. Within is how long
-	// golaunch has looked.
+	// golaunch has waited for the memory to become free.
 	Keep    int64
 	Within  time.Duration
 	Held    []GPUMemory
 	Missing []string
 }
 
-// namedHeld is how many holders an error names.
+// namedHeld is how many holders of memory an error names at most.
 const namedHeld = 8
 
 func (e *GPUMemoryError) Error() string {
@@ -81,16 +83,16 @@ func (h GPUMemory) owner() string {
 func gib(bytes int64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }
 
 const (
-	// lookPause is the pause between two checks: there is no event for memory of a GPU that is
-	// freed.
+	// lookPause is the pause between two checks. Freed must poll, because there is no event when
+	// memory of a GPU is freed.
 	lookPause = 200 * time.Millisecond
 	// answerLimit bounds the wait for a node's answer.
 	answerLimit = 5 * time.Second
 )
 
-// Freed checks a job's GPUs by NVML, on each of its nodes, until no other process holds too much
-// memory. When q.Within is over, it returns a [*GPUMemoryError]. If no node has a driver, it
-// returns nil.
+// Freed checks a job's GPUs by NVML, on each of its nodes, until no process outside of the job
+// holds more memory than q allows. When q.Within is over, it returns a [*GPUMemoryError]. If no
+// node has a driver, it returns nil.
 func Freed(ctx context.Context, client *launcher.Client, q MemoryQuery) error {
 	begin := time.Now()
 	end := begin.Add(q.Within)
@@ -122,7 +124,8 @@ func Freed(ctx context.Context, client *launcher.Client, q MemoryQuery) error {
 	}
 }
 
-// known fails if the driver answered for some GPUs but not for all; declared GPUs have no driver.
+// known fails if the driver answered for some of the job's GPUs but not for all. If it answered for
+// none, the GPUs are declared, and known succeeds.
 func (q MemoryQuery) known(checked int) error {
 	unknown := -checked
 	for _, gpus := range q.GPUs {

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// TestWhatIsInTheWay: which memory of which processes is in the way of a group's turn.
+// TestWhatIsInTheWay checks which memory of which processes keeps a group's turn from beginning.
 func TestWhatIsInTheWay(t *testing.T) {
 	const gib = 1 << 30
 	of := func(gpu, job string, rank, pid int, memory float64) report.Series {
@@ -43,8 +43,8 @@ func TestWhatIsInTheWay(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotKnown: a driver that knows some GPUs must know all. Without a driver there is
-// nothing to check.
+// TestWhatIsNotKnown: a driver that knows some of the GPUs must know all of them. Without a driver
+// there is nothing to check.
 func TestWhatIsNotKnown(t *testing.T) {
 	q := MemoryQuery{Job: "me", GPUs: map[string][]string{"n0": {"g", "h"}, "n1": {"g"}}}
 	for checked, want := range map[int]string{0: "", 2: "cannot tell whether the GPUs of me are free: the driver does not know 1 of them", 3: ""} {

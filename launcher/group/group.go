@@ -22,12 +22,12 @@ import (
 const leaveLimit = 30 * time.Second
 
 // Group is a job on a reservation whose ranks answer calls: rankenv.Info.Serve makes a rank a
-// worker. Several goroutines may call.
+// worker. Several goroutines may use a Group at the same time.
 type Group struct {
 	ID string
 	// OthersKeep is how much memory of a GPU each other process may keep, in bytes, when a turn of
-	// this group begins ([Group.Active]): a CUDA context and NCCL's buffers. It is 4 GB when 0. Set
-	// it before the first turn.
+	// this group begins ([Group.Active]). A process that has offloaded still keeps a CUDA context
+	// and NCCL's buffers. It is 4 GB when 0. Set it before the first turn.
 	OthersKeep int64
 
 	client  *launcher.Client
@@ -36,7 +36,7 @@ type Group struct {
 	watch   *launcher.Watch
 	size    int
 	restart job.Restart
-	// disconnected says that a worker's connection has ended.
+	// disconnected gets a value when a worker's connection has ended.
 	disconnected chan struct{}
 
 	entrance
@@ -44,13 +44,14 @@ type Group struct {
 	state
 }
 
-// entrance is where workers of this machine connect, with the key that they must show.
+// entrance is the socket to which workers of this machine connect, with the key that each worker
+// must send.
 type entrance struct {
 	dir, key string
 	socket   *net.UnixListener
 }
 
-// lifetime ends the goroutines of a group.
+// lifetime has what ends the goroutines of a group, and waits for their end.
 type lifetime struct {
 	ctx context.Context
 	end context.CancelCauseFunc
@@ -66,13 +67,13 @@ type state struct {
 	workers []worker
 	next    uint64
 	closing bool
-	// failed has the failure of each attempt, and over is how the job ended.
+	// failed has the failure of each failed attempt. over is how the job ended, nil before that.
 	failed map[int]*report.Failure
 	over   *report.Result
 	// trouble is why workers could not connect, or nil.
 	trouble error
-	// lastOrder is the last order of a turn to the workers. obeying has the attempts of these
-	// workers.
+	// lastOrder is the last order, "offload" or "onload", that all workers have obeyed. obeying has
+	// the attempt in which each worker obeyed it.
 	lastOrder string
 	obeying   []int
 }
@@ -81,7 +82,7 @@ type state struct {
 type worker struct {
 	// link is nil while the worker is not connected.
 	link *link
-	// lost is a link that has ended for a reason that is not known yet.
+	// lost is the link of a worker whose connection has ended for a reason that is not known yet.
 	lost *link
 	// exited is the link of a worker that has exited with code 0, and is not started again.
 	exited *link
@@ -94,7 +95,7 @@ type worker struct {
 }
 
 // Group starts a job on the reservation whose ranks are workers, and returns at once: the first
-// calls wait for them. The job ends with ctx, with Close, or with the reservation. It fails and
+// calls wait for them. The job ends when ctx or the reservation ends, and by Close. It fails and
 // restarts like any job. A call returns a [WorkerError] if its worker ends without an answer. A
 // worker that exits with code 0 before Close is not started again while the others go on.
 func (r *Reservation) Group(ctx context.Context, j launcher.Job) (*Group, error) {
@@ -154,7 +155,7 @@ func (e *entrance) listen() (err error) {
 
 func (e *entrance) unlisten() error {
 	err := e.socket.Close()
-	if errors.Is(err, net.ErrClosed) { // as the group has ended
+	if errors.Is(err, net.ErrClosed) { // closed already, because the group has ended
 		err = nil
 	}
 	return errors.Join(err, os.RemoveAll(e.dir))
@@ -165,8 +166,8 @@ func (g *Group) Size() int { return g.size }
 
 // Close ends the workers in order, and waits for the end of the job. After 30 s it stops the
 // remaining workers, as [launcher.Client.Stop] does. If Close could not end the workers, for
-// instance without a coordinator, the error says why. The workers then run until the coordinator
-// misses this program.
+// instance because it could not reach the coordinator, the error says why. The workers then run
+// until the coordinator notices that this program is gone.
 func (g *Group) Close() (report.Result, error) {
 	g.mu.Lock()
 	g.closing = true
@@ -202,14 +203,14 @@ func (g *Group) Close() (report.Result, error) {
 // stop ends workers that did not end in order.
 func (g *Group) stop() error {
 	_, err := g.client.Stop(g.ctx, g.ID, launcher.CodeStopped, fmt.Sprintf("the group was closed, and workers did not end within %s", g.endWithin))
-	if errors.Is(err, launcher.ErrNotThere) { // it has just ended
+	if errors.Is(err, launcher.ErrNotThere) { // the job has just ended
 		return nil
 	}
 	return err
 }
 
-// release ends the parts of the group in this process. A job that still runs ends when the
-// coordinator misses its watch.
+// release ends the parts of the group in this process. If the job still runs, the coordinator ends
+// it, because the job's watch is closed.
 func (g *Group) release(why error) error {
 	g.end(why)
 	g.watch.Close()
@@ -227,7 +228,8 @@ func (g *Group) noteTrouble(err error) {
 	g.trouble = err
 }
 
-// change changes the state, and wakes the goroutines that wait for a change, or for a turn.
+// change calls do to change the state. It wakes the goroutines that wait for a change, or for a
+// turn.
 func (g *Group) change(do func()) {
 	defer g.turns.change(func() {})
 	g.mu.Lock()

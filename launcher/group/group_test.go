@@ -30,17 +30,17 @@ import (
 // workerVar makes this program a worker of a group.
 const workerVar = "GROUP_TEST_WORKER"
 
-// afarVar keeps a worker from the controller's socket, as if it were on another machine.
+// afarVar makes a worker connect as if it were on another machine than the controller.
 const afarVar = "GROUP_TEST_AFAR"
 
-// lateVar makes rank 0 connect for the first time when it is asked to end. The variable names a
-// socket to which the rank connects once it is ready to be asked.
+// lateVar makes rank 0 connect to the controller only after it has got a stop signal. The variable
+// names a socket to which the rank connects when it is ready for that signal.
 const lateVar = "GROUP_TEST_LATE"
 
 // nth counts calls in a worker.
 var nth atomic.Int64
 
-// beWorker is the life of a worker.
+// beWorker is the main function of a worker.
 func beWorker() int {
 	if os.Getenv(afarVar) != "" {
 		os.Unsetenv("GOLAUNCH_CONTROLLER")
@@ -100,7 +100,7 @@ func beWorker() int {
 			"hold": func(_ context.Context, socket []byte) ([]byte, error) {
 				conn, err := net.Dial("unix", string(socket))
 				if err == nil {
-					_, _ = conn.Read(make([]byte, 1)) // until it is closed
+					_, _ = conn.Read(make([]byte, 1)) // until the other end closes the connection
 				}
 				return []byte("held"), err
 			},
@@ -121,7 +121,7 @@ func beWorker() int {
 	return 0
 }
 
-// startGroup has 2 and 1 workers on two nodes.
+// startGroup starts a group with two workers on one node and one worker on another.
 func startGroup(t *testing.T, j launcher.Job) *group.Group {
 	t.Helper()
 	c := clustertest.Start(t, 2, 1).Connect(t)
@@ -155,7 +155,7 @@ func limited(t *testing.T) context.Context {
 func TestAGroupAfar(t *testing.T) {
 	g := startGroup(t, launcher.Job{Env: []string{afarVar + "=1"}})
 	ctx := limited(t)
-	if _, err := g.CallAll(ctx, "rank", nil); err != nil { // all are there
+	if _, err := g.CallAll(ctx, "rank", nil); err != nil { // all workers have connected
 		t.Fatal(err)
 	}
 	for i := range 2 {
@@ -353,8 +353,8 @@ func TestAWorkerThatComesLate(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatStandsStill: calls of a worker that does not read end at their limit, calls of
-// other workers do not wait, and the worker continues later.
+// TestAWorkerThatStandsStill: calls to a worker that does not read end at their limit. Calls to
+// other workers do not wait for it. The worker can answer calls again later.
 func TestAWorkerThatStandsStill(t *testing.T) {
 	for name, env := range map[string][]string{"here": nil, "afar": {afarVar + "=1"}} {
 		t.Run(name, func(t *testing.T) {
@@ -376,7 +376,7 @@ func TestAWorkerThatStandsStill(t *testing.T) {
 				t.Cleanup(cancel)
 				return ctx
 			}
-			for _, in := range [][]byte{make([]byte, 32<<20), nil} { // the first does not fit into what is between them
+			for _, in := range [][]byte{make([]byte, 32<<20), nil} { // the first is larger than all buffers between the two processes
 				if _, err := g.Call(soon(), 1, "sum", in); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%d bytes: %v, want that the time is over", len(in), err)
 				}
@@ -409,7 +409,7 @@ func TestAGroupIsClosed(t *testing.T) {
 	}
 }
 
-// meeting is a socket to which a worker connects when it reaches that point.
+// meeting returns a socket to which a worker connects when it reaches a point in its program.
 func meeting(t *testing.T) *net.UnixListener {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"})
@@ -443,7 +443,7 @@ func hang(t *testing.T, g *group.Group, rank int) {
 	}
 }
 
-// TestAGroupWhoseWorkersDoNotEnd: such a group is stopped.
+// TestAGroupWhoseWorkersDoNotEnd: Close stops the job of a group whose workers do not end in order.
 func TestAGroupWhoseWorkersDoNotEnd(t *testing.T) {
 	g := startGroup(t, launcher.Job{})
 	hang(t, g, 1)

@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// TestConnectionsOfAGroupAreReset: each call is answered once, even a call that was made between
-// two resets, and no worker ends.
+// TestConnectionsOfAGroupAreReset: when connections are reset, each call still gets exactly one
+// answer, even a call between two resets, and no worker ends.
 func TestConnectionsOfAGroupAreReset(t *testing.T) {
 	g := startGroup(t, launcher.Job{Env: []string{afarVar + "=1"}})
 	ctx := limited(t)

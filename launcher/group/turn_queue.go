@@ -8,18 +8,18 @@ import (
 	"sync"
 )
 
-// turns are the turns on the GPUs of a reservation. Lock its mu before the mu of a group.
+// turns has the turns on the GPUs of a reservation. A goroutine that needs both locks must take mu
+// before the mu of a group.
 type turns struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed at each change
 	groups  []*Group
-	queue   []*waiter // in order
+	queue   []*waiter // in the order in which they take their turns
 }
 
 func newTurns() *turns { return &turns{changed: make(chan struct{})} }
 
-// activeTurn is the time in which a group has the memory of its GPUs, for all its concurrent
-// blocks.
+// activeTurn is a turn that has begun or is beginning. All concurrent blocks of a group share it.
 type activeTurn struct {
 	blocks int
 	begun  bool
@@ -35,7 +35,8 @@ type block struct {
 // blockKey is the key of the innermost block in a context.
 type blockKey struct{}
 
-// waiter waits for a turn of its group, within blocks of the groups in inside.
+// waiter is a caller that waits for a turn of group. The caller runs inside blocks of the groups in
+// inside.
 type waiter struct {
 	group  *Group
 	inside []*Group
@@ -63,10 +64,11 @@ func (t *turns) leave(b *block) {
 	})
 }
 
-// wait returns when the group has its turn, and whether the caller is the first in it.
+// wait returns when the group has its turn. It reports whether the caller is the first in that
+// turn.
 func (t *turns) wait(ctx context.Context, g *Group, outer *block) (*block, bool, error) {
 	w := &waiter{group: g}
-	defer t.change(func() {}) // a later waiter may be the next
+	defer t.change(func() {}) // whoever waits behind this caller may be next
 	t.mu.Lock()
 	for b := outer; b != nil; b = b.outer {
 		if b.group.turn == b.turn {
@@ -99,7 +101,7 @@ func (t *turns) wait(ctx context.Context, g *Group, outer *block) (*block, bool,
 	}
 }
 
-// claim takes the turn if it is free, and fails if it never can be.
+// claim takes the turn if w need not wait any more. It fails if w would wait forever.
 func (t *turns) claim(w *waiter) (taken *activeTurn, first bool, err error) {
 	g := w.group
 	if over := g.ended(); over != nil {
@@ -139,7 +141,7 @@ func (t *turns) ahead(w *waiter) iter.Seq2[*Group, *waiter] {
 			if earlier == w {
 				return
 			}
-			held := func(g *Group) bool { return mayOverlap(g, earlier.group) } // earlier must wait for the end of w's own block
+			held := func(g *Group) bool { return mayOverlap(g, earlier.group) } // then earlier must wait for the end of a block that w is in
 			if earlier.group != w.group && mayOverlap(earlier.group, w.group) && !slices.ContainsFunc(w.inside, held) && !yield(earlier.group, earlier) {
 				return
 			}
@@ -204,7 +206,8 @@ type place struct {
 	local     int
 }
 
-// places are where the workers are, or were before they restarted, and whether all are known.
+// places returns where the workers are, or were before they restarted. known reports whether it is
+// sure of all of them.
 func (g *Group) places() (at map[place]bool, known bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -222,7 +225,8 @@ func (g *Group) places() (at map[place]bool, known bool) {
 	return at, known
 }
 
-// overlap reports whether two groups are known to share a place.
+// overlap reports whether two groups have workers in the same place, as far as the places are
+// known.
 func overlap(a, b *Group) bool {
 	at, _ := a.places()
 	others, _ := b.places()

@@ -34,7 +34,7 @@ const (
 	takesVar  = "TURNER_TAKES"
 )
 
-// turnerHandlers are the handlers of such a worker.
+// turnerHandlers returns the handlers of a worker that obeys these variables.
 func turnerHandlers(me rankenv.Info) map[string]rankenv.Handler {
 	log := os.Getenv(logVar)
 	say := func(ctx context.Context, word string) error {
@@ -87,7 +87,7 @@ func turnerHandlers(me rankenv.Info) map[string]rankenv.Handler {
 		"offload": word("offload", os.Getenv(keepsVar)), "onload": word("onload", os.Getenv(takesVar)),
 		"work": func(ctx context.Context, in []byte) ([]byte, error) {
 			err := say(ctx, "work")
-			if string(in) == fmt.Sprintf("%d of %d", me.Rank, me.Attempt) { // dies, once
+			if string(in) == fmt.Sprintf("%d of %d", me.Rank, me.Attempt) { // dies in this attempt only
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 				select {}
 			}
@@ -96,7 +96,7 @@ func turnerHandlers(me rankenv.Info) map[string]rankenv.Handler {
 	}
 }
 
-// turning is a reservation whose groups take turns.
+// turning is the fixture of a test: a reservation whose groups take turns.
 type turning struct {
 	*testing.T
 	*group.Reservation
@@ -104,7 +104,7 @@ type turning struct {
 	log string
 }
 
-// takeTurns holds two GPUs of a node, for several groups each.
+// takeTurns reserves GPUs of one node, each of which several groups share.
 func takeTurns(t *testing.T, gpus int) *turning {
 	t.Helper()
 	c := clustertest.Start(t, gpus).Connect(t)
@@ -120,7 +120,7 @@ func takeTurns(t *testing.T, gpus int) *turning {
 	return &turning{t, r, limited(t), filepath.Join(t.TempDir(), "log")}
 }
 
-// group has n workers, and variables for them.
+// group starts a group of n workers with the variables env.
 func (t *turning) group(name string, n int, env ...string) *group.Group {
 	t.Helper()
 	return t.restarting(name, n, 1, env...)
@@ -129,7 +129,7 @@ func (t *turning) group(name string, n int, env ...string) *group.Group {
 func (t *turning) restarting(name string, n, restarts int, env ...string) *group.Group {
 	t.Helper()
 	g := t.starting(name, n, restarts, []string{os.Args[0]}, env...)
-	if _, err := g.CallAll(t.ctx, "attempt", nil); err != nil { // so that its place is known
+	if _, err := g.CallAll(t.ctx, "attempt", nil); err != nil { // once a worker has answered, its place is known
 		t.Fatal(err)
 	}
 	return g
@@ -163,7 +163,7 @@ func (t *turning) write(suffix string) {
 	}
 }
 
-// work has a group do something in a turn of its own.
+// work calls the workers of a group in a turn of the group.
 func work(ctx context.Context, g *group.Group) error {
 	return g.Active(ctx, 0, func(ctx context.Context) error {
 		_, err := g.CallAll(ctx, "work", nil)
@@ -188,7 +188,7 @@ func (t *turning) die(ctx context.Context, g *group.Group) error {
 	return err
 }
 
-// apart runs a function in a new goroutine.
+// apart runs do in a new goroutine, and returns a channel that gets its error.
 func apart(do func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
@@ -209,7 +209,7 @@ func (t *turning) want(err error, text string) {
 	}
 }
 
-// gate makes a pipe whose reader waits for its end, and returns a function that ends it.
+// gate makes a named pipe, and returns a function that lets its readers go on.
 func (t *turning) gate(path string) (open func()) {
 	t.Helper()
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -229,13 +229,13 @@ func (t *turning) gate(path string) (open func()) {
 	}
 }
 
-// nothing must not run in a turn.
+// nothing fails the test if a turn runs it.
 func (t *turning) nothing(context.Context) error {
 	t.Error("it has its turn")
 	return nil
 }
 
-// sides sorts groups of one worker by their GPU.
+// sides sorts groups, which have one worker each, by the GPUs of their workers.
 func (t *turning) sides(groups ...*group.Group) []*group.Group {
 	t.Helper()
 	gpu := map[*group.Group]string{}

@@ -11,31 +11,32 @@ import (
 )
 
 const (
-	// offload and onload are the handlers that a turn calls, on the workers that have them.
+	// offload and onload are the names of the handlers that turns call.
 	offload = "offload"
 	onload  = "onload"
 	// othersKeep is the default of a Group's OthersKeep.
 	othersKeep = 4_000_000_000
-	// memoryLimit is how long memory may take to become free after groups have offloaded.
+	// memoryLimit is how long memory may take to become free after the other groups have offloaded.
 	memoryLimit = 30 * time.Second
 )
 
-// Active calls do in a turn of the group on its GPUs, which other groups of the reservation may
-// share ([Reserve], colocated). It waits, in the order of callers, until no other group on these
-// GPUs has a turn. It then makes the other groups offload, and checks by NVML for at most 30 s that
-// they have freed their memory. If they have not, Active returns a [*GPUMemoryError]. Otherwise it
-// makes this group's workers onload, and calls do. When do returns, the turn and the context of do
-// end. The group keeps the memory until another group's turn begins. The duration within bounds the
-// time before the call of do; if it is 0, only ctx bounds that time.
+// Active calls do in a turn of the group: a time in which only this group uses the memory of its
+// GPUs. Other groups of the reservation may have the same GPUs ([Reserve], colocated). Active waits
+// until no other group on these GPUs has a turn; callers get their turns in the order of their
+// calls. It then makes the other groups offload, and checks by NVML for at most 30 s that they have
+// freed their memory. If they have not, Active returns a [*GPUMemoryError]. Otherwise it makes this
+// group's workers onload, and calls do. When do returns, the turn and the context of do end. The
+// group keeps the memory until another group's turn begins. The duration within bounds the time
+// before the call of do; if it is 0, only ctx bounds that time.
 //
-// Goroutines that call Active of a group in its turn share the turn. A call of Active within a turn
-// must pass the context that do gets. A call for the same group is then part of that turn. A call
-// for a group that cannot have its turn before this turn ends fails at once; with another context,
-// that call would wait for the end of this turn.
+// Goroutines that call Active of a group during its turn share that turn. A call of Active within a
+// turn must pass the context that do gets. A call for the same group is then part of that turn. A
+// call for a group that cannot have its turn before this turn ends fails at once, since it would
+// wait forever.
 //
-// The handlers are "offload" and "onload" of [rankenv.Info.Serve], without input. A turn does not
-// call workers without them. A handler must bear a second call. A group whose workers restart
-// counts as loaded.
+// The handlers are "offload" and "onload" of [rankenv.Info.Serve], without input. A turn calls only
+// workers that have them. A handler may be called twice in a row, and must succeed then too. A
+// group whose workers restart counts as loaded.
 func (g *Group) Active(ctx context.Context, within time.Duration, do func(ctx context.Context) error) error {
 	b, err := g.enter(ctx, within)
 	if err != nil {
@@ -55,7 +56,7 @@ func (g *Group) enter(ctx context.Context, within time.Duration) (*block, error)
 		defer cancel()
 		ctx = limited
 	}
-	if _, err := g.allReady(ctx); err != nil { // until then the workers' places are unknown
+	if _, err := g.allReady(ctx); err != nil { // before that, the workers' places are unknown
 		return nil, fmt.Errorf("%s did not get its turn: %w", g.ID, err)
 	}
 	b, first, err := g.turns.wait(ctx, g, outer)
@@ -105,7 +106,8 @@ func (g *Group) begin(ctx context.Context) error {
 	return nil
 }
 
-// offload makes the group free the GPUs. If workers die, it tries once more with their successors.
+// offload makes the group free the GPUs. If workers die meanwhile, it tries once more with the
+// workers that replace them.
 func (g *Group) offload(ctx context.Context) error {
 	for last := false; ; last = true {
 		g.note("", nil)
@@ -123,7 +125,7 @@ func (g *Group) offload(ctx context.Context) error {
 	}
 }
 
-// callHandlers calls a handler of all workers, if at least one worker has it, and returns the
+// callHandlers calls a handler on all workers if at least one of them has it, and returns the
 // workers' attempts. It waits for all answers, so that a failure of one worker does not cut off the
 // others. It skips exited workers, which have no memory.
 func (g *Group) callHandlers(ctx context.Context, method string) (attempts []int, err error) {
@@ -149,13 +151,13 @@ func (g *Group) callHandlers(ctx context.Context, method string) (attempts []int
 }
 
 // awaitMemory waits until NVML shows no other process with memory of the group's GPUs. sharing is
-// how many other groups may have memory there.
+// how many other groups have the same GPUs and may keep memory there.
 func (g *Group) awaitMemory(ctx context.Context, sharing int) error {
 	q := MemoryQuery{Job: g.ID, GPUs: map[string][]string{}, Keep: g.OthersKeep, Within: memoryLimit}
 	if q.Keep == 0 {
 		q.Keep = othersKeep
 	}
-	if g.obeyed(offload) { // otherwise the group itself may have memory
+	if g.obeyed(offload) { // otherwise the group's own workers may hold memory
 		q.Whole = q.Keep * int64(max(1, sharing))
 	}
 	g.mu.Lock()
@@ -190,8 +192,8 @@ func (g *Group) allReady(ctx context.Context) ([]string, error) {
 	return methods, nil
 }
 
-// attempts returns the attempts of the workers. They tell a worker that has just restarted, and has
-// got no order yet, from its predecessor.
+// attempts returns the attempt of each worker. The attempt shows whether a worker has restarted
+// since its last order, and so has not obeyed it.
 func (g *Group) attempts() []int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -202,14 +204,14 @@ func (g *Group) attempts() []int {
 	return attempts
 }
 
-// note notes the last order to the workers.
+// note records the last order that the workers have obeyed, and their attempts.
 func (g *Group) note(order string, attempts []int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.lastOrder, g.obeying = order, attempts
 }
 
-// obeyed reports whether an order was the last one to the present workers.
+// obeyed reports whether this is the last order that the present workers have obeyed.
 func (g *Group) obeyed(order string) bool {
 	now := g.attempts()
 	g.mu.Lock()

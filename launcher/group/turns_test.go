@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/group"
 )
 
-// TestTurns: of groups with the same GPUs, each offloads just before another one loads.
+// TestTurns: a group offloads just before another group with the same GPUs loads.
 func TestTurns(tt *testing.T) {
 	t := takeTurns(tt, 2)
 	a, b := t.group("a", 2), t.group("b", 2)
@@ -57,7 +57,7 @@ func TestTurnsAreInOrder(tt *testing.T) {
 	slow := t.group("slow", 2, slowVar+"=onload")
 	first = apart(func() error { return work(t.ctx, slow) })
 	second = apart(func() error { return work(t.ctx, slow) })
-	t.waiting(1) // for the end of the other's turn
+	t.waiting(1) // the caller waits for the end of the other group's turn
 	t.want(slow.Active(t.ctx, 10*time.Millisecond, t.nothing), "slow did not get its turn: context deadline exceeded: its workers are loading")
 	open()
 	if err := errors.Join(<-first, <-second); err != nil {
@@ -97,7 +97,7 @@ func TestTurnsWithinTurns(tt *testing.T) {
 	t := takeTurns(tt, clustertest.Found)
 	left, right, again, across := t.group("left", 1), t.group("right", 1), t.group("again", 1), t.group("across", 1)
 	both := t.group("both", 2)
-	t.work(both) // the holder of the first GPU is known then
+	t.work(both) // then it is known that both is on the first GPU too
 	sides := t.sides(left, right, again, across)
 	left, again, right, across = sides[0], sides[1], sides[2], sides[3]
 	var over <-chan struct{}
@@ -132,7 +132,7 @@ func TestTurnsWithinTurns(tt *testing.T) {
 		other = apart(func() error {
 			return right.Active(t.ctx, 0, func(ctx context.Context) error {
 				close(entered)
-				return work(ctx, again) // waits for the end of left
+				return work(ctx, again) // waits for the end of left's turn
 			})
 		})
 		select {
@@ -149,7 +149,8 @@ func TestTurnsWithinTurns(tt *testing.T) {
 	}
 }
 
-// TestTurnsThatFail: such a turn ends, and the next turn asks again.
+// TestTurnsThatFail: a turn ends when its function or one of its orders fails, and the next turn
+// gives the order again.
 func TestTurnsThatFail(tt *testing.T) {
 	t := takeTurns(tt, 2)
 	a, b := t.group("a", 2), t.group("b", 2, failsVar+"=offload")
@@ -179,7 +180,8 @@ func TestTurnsThatFail(tt *testing.T) {
 	t.work(slow)
 }
 
-// TestTurnsOfGroupsThatDie: a turn ends with its group, and a restarted group counts as loaded.
+// TestTurnsOfGroupsThatDie: a turn ends when its group ends, and a group that has restarted counts
+// as loaded.
 func TestTurnsOfGroupsThatDie(tt *testing.T) {
 	t := takeTurns(tt, 2)
 	a, b := t.group("a", 2), t.group("b", 2)
@@ -194,7 +196,7 @@ func TestTurnsOfGroupsThatDie(tt *testing.T) {
 	c := t.restarting("c", 2, 0)
 	err := c.Active(t.ctx, 0, func(ctx context.Context) error {
 		t.die(ctx, c)
-		return work(t.ctx, b) // it waits until c has ended
+		return work(t.ctx, b) // its turn comes when c has ended
 	})
 	if err != nil {
 		t.Errorf("the turn of a group that has ended goes on: %v", err)
@@ -257,7 +259,8 @@ func TestTurnsOfGroupsThatStart(tt *testing.T) {
 	}
 }
 
-// TestTurnsOfGroupsThatStartAgain: a turn begins when the group's workers are there.
+// TestTurnsOfGroupsThatStartAgain: a turn begins only when the workers of a restarting group have
+// connected.
 func TestTurnsOfGroupsThatStartAgain(tt *testing.T) {
 	t := takeTurns(tt, 2)
 	a, b := t.group("a", 2), t.group("b", 2)

@@ -21,7 +21,7 @@ import (
 // acceptAgain is the pause after a failed accept, for instance when descriptors are scarce.
 const acceptAgain = 100 * time.Millisecond
 
-// accept serves workers of this machine.
+// accept accepts connections from workers of this machine, and serves each.
 func (g *Group) accept() {
 	stop := context.AfterFunc(g.ctx, func() { _ = g.socket.Close() })
 	defer stop()
@@ -33,7 +33,7 @@ func (g *Group) accept() {
 		if err != nil {
 			g.noteTrouble(fmt.Errorf("cannot accept workers of this machine at the moment: %w", err))
 			select {
-			case <-time.After(acceptAgain): // no event tells of a free descriptor
+			case <-time.After(acceptAgain): // there is no event when a descriptor becomes free
 			case <-g.ctx.Done():
 			}
 			continue
@@ -68,7 +68,7 @@ func (g *Group) serve(conn net.Conn, in *bufio.Reader, taken func() error) {
 	l, last := g.resume(conn, who)
 	if last != nil {
 		if rpcframe.Write(conn, *last) == nil {
-			_, _ = io.Copy(io.Discard, in) // until the worker has ended: closing a connection with unread input may lose the last frame
+			_, _ = io.Copy(io.Discard, in) // until the worker has ended: a close with unread input could lose the frame last
 		}
 		return
 	}
@@ -95,12 +95,12 @@ func (g *Group) serve(conn net.Conn, in *bufio.Reader, taken func() error) {
 	}
 	select {
 	case g.disconnected <- struct{}{}:
-	default: // findExited has not seen the previous one yet
+	default: // findExited has not received the previous value yet, and one value is enough
 	}
 	g.awaitVerdict(l, who.Attempt)
 }
 
-// readGreeting reads who a worker is.
+// readGreeting reads a worker's greeting, which says who the worker is.
 func (g *Group) readGreeting(conn net.Conn, in *bufio.Reader) (who rpcframe.Greeting, err error) {
 	limit := timeout(conn)
 	defer limit()
@@ -115,7 +115,7 @@ func (g *Group) readGreeting(conn net.Conn, in *bufio.Reader) (who rpcframe.Gree
 }
 
 // resume returns the link of a worker that connects again, or nil for a new worker. For a worker
-// that must end, it returns no link, and in last the frame to send.
+// that must end, it returns the frame to send, and no link.
 func (g *Group) resume(conn net.Conn, who rpcframe.Greeting) (l *link, last *rpcframe.Frame) {
 	g.change(func() {
 		w := &g.workers[who.Rank]
@@ -135,7 +135,7 @@ func (g *Group) resume(conn net.Conn, who rpcframe.Greeting) (l *link, last *rpc
 }
 
 // newLink makes a link to a worker that connects for the first time, or whose first connection
-// broke before there was a link.
+// broke before newLink had made a link.
 func (g *Group) newLink(conn net.Conn, in *bufio.Reader, who rpcframe.Greeting) (*link, error) {
 	l := &link{
 		newest: conn, conn: conn, rank: who.Rank, node: who.Node, pending: map[uint64]chan rpcframe.Frame{},
@@ -154,7 +154,7 @@ func (g *Group) newLink(conn net.Conn, in *bufio.Reader, who rpcframe.Greeting) 
 			l.bye()
 		}
 	})
-	if !fresh { // a late worker, which is about to be stopped
+	if !fresh { // a worker of an attempt that is over, which is about to be stopped
 		return nil, rpcframe.ErrFrame
 	}
 	return l, nil
@@ -188,7 +188,7 @@ func (l *link) prepare(in *bufio.Reader, received *uint64) (methods []string, er
 		case l.replay != nil:
 			l.replay.Take(f)
 		}
-		if len(f.Body) > 0 { // a worker of golaunch 0.9 does not list them
+		if len(f.Body) > 0 { // a worker of golaunch 0.9 does not list its handlers
 			err = json.Unmarshal(f.Body, &methods)
 		}
 		return methods, err

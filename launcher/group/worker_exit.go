@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// verdictLimit bounds the wait of a lost worker's calls for the coordinator's verdict. The
-	// verdict usually takes milliseconds for a failure, and up to two seconds for an exit with code
-	// 0; more on a busy machine.
+	// verdictLimit bounds the wait of a lost worker's calls for the coordinator's verdict. On an
+	// idle machine the verdict takes milliseconds for a failure, and up to two seconds for an exit
+	// with code 0.
 	verdictLimit = 10 * time.Second
-	// firstPause and lastPause bound the pause between two questions about lost workers.
-	// exitAnswerLimit bounds the wait for nodes that do not answer.
+	// firstPause and lastPause bound the pause between two questions to the nodes about lost
+	// workers. exitAnswerLimit bounds the wait for a node's answer.
 	firstPause      = 50 * time.Millisecond
 	lastPause       = 5 * time.Second
 	exitAnswerLimit = time.Second
 )
 
-// awaitVerdict is for a worker whose connection has ended. It ends the pending calls with the
+// awaitVerdict handles the end of a worker's connection. It ends the pending calls with the
 // coordinator's verdict, or without a verdict after verdictLimit. If the worker may connect again,
 // awaitVerdict waits until the coordinator reports the worker's death.
 func (g *Group) awaitVerdict(l *link, attempt int) {
@@ -81,7 +81,7 @@ func (g *Group) findExited() {
 			continue
 		}
 		for n, err := range g.client.Samples(g.ctx, launcher.SampleQuery{Job: g.ID, Within: exitAnswerLimit}) {
-			if err != nil { // the watch says what is wrong with the coordinator
+			if err != nil { // the group's watch reports what is wrong with the coordinator
 				break
 			}
 			for _, s := range n.Series {
@@ -100,7 +100,7 @@ func (g *Group) anyLost() bool {
 	return g.over == nil && slices.ContainsFunc(g.workers, func(w worker) bool { return w.lost != nil })
 }
 
-// noteExit gives up a worker that has exited with code 0.
+// noteExit records that a worker has exited with code 0, and ends its calls.
 func (g *Group) noteExit(rank, attempt int) {
 	g.change(func() {
 		w := &g.workers[rank]

@@ -11,7 +11,7 @@ import (
 
 // WorkerError says that a worker has failed in a call. If the worker's handler failed, Message says
 // how, with the stack of a panic. If the worker itself failed, Failure says how. If the Exit of
-// that Failure has code 0 and no Spawn, the worker exited as if it were done.
+// that Failure has code 0 and no Spawn, the worker exited with success during the call.
 type WorkerError struct {
 	Rank           int
 	Node           string
@@ -32,7 +32,7 @@ func (e *WorkerError) Error() string {
 	return fmt.Sprintf("worker %d on %s: %s", e.Rank, e.Node, e.Message)
 }
 
-// follow follows the job's decisions.
+// follow updates the group's state by the coordinator's decisions about the job.
 func (g *Group) follow(far *endpoints.Reach) {
 	defer g.watch.Close()
 	defer g.turns.change(func() {
@@ -63,8 +63,9 @@ func (g *Group) follow(far *endpoints.Reach) {
 	}
 }
 
-// failWorkers gives up the workers that a failure ends: all workers, those of an attempt or a node,
-// or a single one. Their pending calls return the failure; later calls wait for the next worker.
+// failWorkers ends the links of the workers that a failure ends: all workers, the workers of a
+// node, or a single one. Pending calls return the failure; later calls wait for the worker that
+// replaces the failed one.
 func (g *Group) failWorkers(f *report.Failure) {
 	for i := range g.workers {
 		w := &g.workers[i]
@@ -86,7 +87,7 @@ func (g *Group) failWorkers(f *report.Failure) {
 	}
 }
 
-// endedBy reports whether a failure ends a worker.
+// endedBy reports whether a failure ends a worker, by the job's restart policy.
 func (g *Group) endedBy(f *report.Failure, rank int) bool {
 	switch g.restart {
 	case job.RestartRank:

@@ -27,7 +27,7 @@ const (
 	sharedFrom = 64 << 10
 )
 
-// link leads to one worker, over all its connections.
+// link is the path to one worker. It lives on when the worker connects again.
 type link struct {
 	rank int
 	node string
@@ -36,11 +36,11 @@ type link struct {
 	// slots bounds the unanswered calls.
 	slots chan struct{}
 
-	// writing belongs to the goroutine that writes.
+	// writing is a lock: a goroutine holds it while it writes.
 	writing chan struct{}
 	mu      sync.Mutex
-	// newest is the connection that the link reads. conn is the connection that it writes to, nil
-	// until newest is ready for that. Both are nil without a connection.
+	// newest is the connection that the link reads. conn is the connection that the link writes to.
+	// It is nil until newest is ready for writing. Both are nil without a connection.
 	newest, conn net.Conn
 	// replay is nil for a worker that cannot resume.
 	replay  *rpcframe.Replay[sentFrame]
@@ -52,7 +52,8 @@ type link struct {
 	gone    chan struct{}
 }
 
-// sentFrame is a frame. Frames with the same shared number have the same body; 0 shares nothing.
+// sentFrame is a frame to a worker. Frames with the same number shared have the same body. A frame
+// with shared 0 has a body of its own.
 type sentFrame struct {
 	rpcframe.Frame
 	shared uint64
@@ -65,10 +66,10 @@ func timeout(conn net.Conn) (end func()) {
 
 func sameKey(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// call calls the worker and waits for its answer. If ctx ends first, the link tells the worker
-// after it has written the whole frame, since a partial frame would end the connection. Until then
-// the call keeps its slot and needs its input. Calls with the same shared number have the same
-// input; 0 shares nothing.
+// call calls the worker and waits for its answer. If ctx ends first, the link cancels the call at
+// the worker. It must first write the whole frame of the call, since a partial frame would end the
+// connection; until then the call keeps its slot and needs its input. Calls with the same number
+// shared have the same input. A call with shared 0 has an input of its own.
 func (l *link) call(ctx context.Context, number, shared uint64, method string, in []byte) ([]byte, error) {
 	select {
 	case l.slots <- struct{}{}:
@@ -105,7 +106,7 @@ func (l *link) call(ctx context.Context, number, shared uint64, method string, i
 	case <-l.gone:
 		<-l.slots
 		select {
-		case f := <-answer: // the answer came before the end
+		case f := <-answer: // the answer arrived before the link ended
 			return l.outcome(f)
 		default:
 			return nil, l.err()
@@ -124,8 +125,8 @@ func (l *link) outcome(f rpcframe.Frame) ([]byte, error) {
 	return nil, &WorkerError{Rank: l.rank, Node: l.node, Message: failed.Message, Stack: failed.Stack}
 }
 
-// write writes a frame, unless ctx ends before its turn. Without a connection, the next connection
-// gets the frame.
+// write writes a frame. It fails if ctx ends while other goroutines write. If there is no
+// connection now, the link writes the frame to the next one.
 func (l *link) write(ctx context.Context, f rpcframe.Frame, shared uint64) error {
 	select {
 	case l.writing <- struct{}{}:
@@ -145,8 +146,8 @@ func (l *link) write(ctx context.Context, f rpcframe.Frame, shared uint64) error
 	return nil
 }
 
-// writeTo writes to a connection. A failure closes the connection, which its reader notices. The
-// caller holds writing.
+// writeTo writes to a connection. If a write fails, writeTo closes the connection, so that read
+// returns. The caller holds writing.
 func (l *link) writeTo(conn net.Conn, f sentFrame) (ok bool) {
 	if conn == nil {
 		return false
@@ -163,11 +164,11 @@ func (l *link) writeTo(conn net.Conn, f sentFrame) (ok bool) {
 	return err == nil
 }
 
-// errNoResume says that a worker cannot continue its calls.
+// errNoResume says that a worker has connected again, but cannot continue its calls.
 var errNoResume = errors.New("its connection had ended, and its calls with it")
 
-// resume continues with a worker that has connected again. It sends the frames that the worker has
-// not received.
+// resume continues the calls of a worker that has connected again. It sends the frames that the
+// worker has not received.
 func (l *link) resume(conn net.Conn, received *uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,8 +186,8 @@ func (l *link) resume(conn net.Conn, received *uint64) error {
 	return nil
 }
 
-// resend begins a connection with the number of received frames and the frames that the worker
-// lacks.
+// resend begins a connection: it sends how many frames this end has received, and then the frames
+// that the worker lacks.
 func (l *link) resend(conn net.Conn) {
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
@@ -205,7 +206,7 @@ func (l *link) resend(conn net.Conn) {
 	}
 }
 
-// disconnect notes that a connection has ended, and reports whether there is none now.
+// disconnect notes that a connection has ended, and reports whether the link has no connection now.
 func (l *link) disconnect(conn net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,7 +229,7 @@ func writeShared(far *endpoints.Stream, f rpcframe.Frame, shared uint64) error {
 	return far.Send(endpoints.Blob{ID: endpoints.ID{shared}, Size: int64(len(f.Body)), Content: bytes.NewReader(f.Body), Inline: true})
 }
 
-// send writes a frame. It does not matter if a dead worker never gets it.
+// send writes a frame that need not arrive if the worker is dead.
 func (l *link) send(f rpcframe.Frame) { _ = l.write(context.Background(), f, 0) }
 
 // bye tells the worker to end.
@@ -276,7 +277,8 @@ func (l *link) receive(conn net.Conn, f rpcframe.Frame) error {
 	return nil
 }
 
-// ack tells the worker how many frames were received. The reader does not wait for a writer.
+// ack tells the worker how many frames this end has received. It runs in its own goroutine, since
+// the reader must not wait for a writer.
 func (l *link) ack() {
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
@@ -291,7 +293,7 @@ func (l *link) ack() {
 	l.writeTo(conn, sentFrame{Frame: f})
 }
 
-// canResume reports whether the worker may connect again and go on.
+// canResume reports whether the worker may connect again and continue its calls.
 func (l *link) canResume() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

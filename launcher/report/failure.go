@@ -15,8 +15,8 @@ type Failure struct {
 	// GPU is the rank's GPU; nil for a CPU rank.
 	GPU     *GPU
 	Attempt int
-	// Exit is how the rank ended. At is when, by the coordinator's clock, and Lived how long the
-	// rank ran. Step is the newest step that the rank reported, 0 if it reported none.
+	// Exit is how the rank ended. At is when it ended, by the coordinator's clock, and Lived is how
+	// long it ran. Step is the newest step that the rank reported, 0 if it reported none.
 	Exit  Exit
 	At    time.Time
 	Lived time.Duration
@@ -25,11 +25,11 @@ type Failure struct {
 	Further int
 	// Why is the failure in words: "rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)".
 	Why string
-	// Tail is the end of the rank's output, Traceback the end of its exception's traceback, and
-	// Kernel the messages of its node's kernel about its GPUs.
+	// Tail is the end of the rank's output, and Traceback the end of its exception's traceback.
+	// Kernel has the messages of the node's kernel about the node's GPUs.
 	Tail, Traceback, Kernel string
-	// Hung says that no rank ended: the ranks stood still. Rank is the rank that lags behind the
-	// others, or -1.
+	// Hung says that the attempt failed because no rank made progress, and not because a rank
+	// ended. Rank is then the rank that is behind the others, or -1.
 	Hung bool
 	// Verdict is what the failure means, as the coordinator decided by all the evidence and the job's
 	// failure rules.
@@ -40,9 +40,10 @@ type Failure struct {
 type GPU struct {
 	// Index is the GPU's place in PCI bus order, from 0.
 	Index int
-	// UUID is the driver's name for it, "GPU-..." or "MIG-..."; empty for a declared GPU.
+	// UUID is the driver's name for the GPU, "GPU-..." or "MIG-..."; empty for a declared GPU.
 	UUID string
-	// HeldBy says who uses it, such as "job a" or "pid 4411"; empty for a free GPU, and in a Failure.
+	// HeldBy says who uses the GPU, such as "job a" or "pid 4411"; empty for a free GPU, and in a
+	// Failure.
 	HeldBy string
 }
 
@@ -109,8 +110,8 @@ func (f *Failure) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// timeText returns a time as docs/json.md has it: in UTC, with microseconds. It is empty for the
-// zero time.
+// timeText returns a time in the form of docs/json.md: in UTC, with microseconds. It is empty for
+// the zero time.
 func timeText(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -118,7 +119,7 @@ func timeText(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.000000Z")
 }
 
-// marshal writes a value with <, > and & as they are.
+// marshal returns a value as JSON in which <, > and & are not escaped.
 func marshal(v any) ([]byte, error) {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)

@@ -6,16 +6,17 @@ import (
 )
 
 // Goodput says what the time of a job's ranks was spent on, in hours of one GPU, or of one rank of
-// a job without GPUs. A rank counts while it is placed, or waits for a node in place of a lost one.
+// a job without GPUs. A rank's time counts while the rank has a place on a node, and while it waits
+// for a node that replaces a lost one.
 type Goodput struct {
-	// Unit is "GPU" or "rank": an hour is that of one GPU or one rank.
+	// Unit is "GPU" or "rank", and says whether the hours below are of one GPU or of one rank.
 	Unit string `json:"unit"`
 	// Goodput is Training as a share of Hours, 0 to 1. Hours is the sum of the fields from Training
 	// on.
 	Goodput float64 `json:"goodput"`
 	Hours   float64 `json:"total_hours"`
-	// Training does not include Lost: the work that was trained again after a restart, if the
-	// program reports its steps.
+	// Training does not include Lost. Lost is the time for the work that had to be done again after
+	// a restart; golaunch knows it if the program reports its steps.
 	Training float64 `json:"training_hours"`
 	Lost     float64 `json:"lost_hours"`
 	Starting float64 `json:"starting_hours"`
@@ -27,7 +28,7 @@ type Goodput struct {
 	// Interruptions counts the interruptions after which the job continued.
 	Interruptions int `json:"interruptions"`
 	// Costs are what the interruptions cost by cause and node, the highest first, 32 at most. One
-	// more entry, with the cause [OtherCosts], has the rest.
+	// more entry, with the cause [OtherCosts], has the sum of all others.
 	Costs []Cost `json:"costs"`
 }
 
@@ -38,15 +39,16 @@ type Cost struct {
 	// Node is the node to blame; empty for the echo of a failure elsewhere.
 	Node          string `json:"node,omitempty"`
 	Interruptions int    `json:"interruptions"`
-	// Hours is the time until all ranks trained again. It does not include Lost.
+	// Hours is the time from each interruption until all ranks trained again. It does not include
+	// Lost.
 	Hours float64 `json:"down_hours"`
 	Lost  float64 `json:"lost_hours"`
 }
 
 const (
-	// OtherCosts is the cause of the costs that are not kept by name.
+	// OtherCosts is the Cause of the entry for all costs that have no entry of their own.
 	OtherCosts = "others"
-	// OtherUsers is the user of the charges that are not kept by name.
+	// OtherUsers is the User of the charges of all users who have no charges of their own.
 	OtherUsers = "*"
 )
 

@@ -1,6 +1,6 @@
 package report
 
-// LogFilter chooses what to read of a job's output.
+// LogFilter chooses a part of a job's output to read.
 type LogFilter struct {
 	// Ranks are the ranks to read; all when empty.
 	Ranks []Span
@@ -8,7 +8,7 @@ type LogFilter struct {
 	Attempt int
 	// Follow keeps reading until the end of the job.
 	Follow bool
-	// From are positions in files. Reading omits the part of a file before its position.
+	// From are positions in files. For each of these files, reading begins at the position.
 	From []LogPosition
 }
 
@@ -19,7 +19,7 @@ type LogPosition struct {
 	Offset                int64
 }
 
-// File returns the beginning of the file that the position is in.
+// File returns the position at the beginning of the same file.
 func (p LogPosition) File() LogPosition {
 	p.Offset = 0
 	return p
@@ -34,6 +34,6 @@ type LogChunk struct {
 	WorldSize int
 	// Data is at most 64 KiB.
 	Data []byte
-	// Missing says what could not be read, in the place of Data.
+	// Missing says what output could not be read. Data is then empty.
 	Missing string
 }

@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// Progress is how far a job is, by the heartbeats of its ranks. Unknown values are NaN, or a zero
-// time.
+// Progress is the progress of a job, according to the heartbeats of its ranks. Unknown values are
+// NaN, or a zero time.
 type Progress struct {
 	// Step is the newest step of any rank, and Total the number of steps. StepTime is the median of
 	// the ranks' step times, in seconds.
 	Step, Total, StepTime float64
-	// Still is for how many seconds no rank has reported a step. It is 0 unless this is so long
+	// Still is the number of seconds since a rank reported a step. It is 0 until that is so long
 	// that the job counts as standing still.
 	Still float64
-	// Done is when the job ends at this pace; zero if the job stands still.
+	// Done is when the job will end if its pace stays the same; zero if the job stands still.
 	Done time.Time
 }
 
-// maxETA is the longest remaining time that is shown.
+// maxETA is the longest remaining time for which Done is set.
 const maxETA = 10 * 365 * 24 * time.Hour
 
 // ProgressOf returns the progress that running ranks report.
@@ -59,8 +59,8 @@ func higher(a, b float64) float64 {
 	return a
 }
 
-// String is the progress in one line: "step 120 of 1000, 2.3 steps a second, done at 14:32", or
-// "step 120 of 1000, no heartbeat for 55s". It is empty if nothing is known.
+// String returns the progress in one line: "step 120 of 1000, 2.3 steps a second, done at 14:32",
+// or "step 120 of 1000, no heartbeat for 55s". It is empty if nothing is known.
 func (p Progress) String() string {
 	if math.IsNaN(p.Step) {
 		return ""
@@ -84,7 +84,8 @@ func (p Progress) String() string {
 	return text
 }
 
-// when is a time for people, in their zone: "at 14:32", "on Tue at 14:32", "on 2026-12-24".
+// when returns a time for people, in their time zone: "at 14:32", "on Tue at 14:32", "on
+// 2026-12-24".
 func when(at, now time.Time) string {
 	at, now = at.Local(), now.Local()
 	switch {

@@ -2,7 +2,8 @@ package report
 
 import "fmt"
 
-// RAS is what the RAS service of a job's NCCL says. Each rank answers for all ranks.
+// RAS is the answer of the RAS service of a job's NCCL. The service runs in each rank, and one rank
+// answers for all.
 type RAS struct {
 	// NCCL is the version of NCCL in the rank that answered. If no rank answered, it is empty and
 	// Why says why.
@@ -13,7 +14,7 @@ type RAS struct {
 	Communicators int `json:"communicators"`
 	Processes     int `json:"processes"`
 	Responding    int `json:"responding"`
-	// Behind are the processes that others wait for, 16 at most.
+	// Behind are the processes for which other processes wait, 16 at most.
 	Behind []Laggard `json:"behind"`
 }
 

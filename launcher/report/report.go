@@ -4,7 +4,7 @@
 // Every part of golaunch uses these types, and their JSON is the contract in docs/json.md.
 package report
 
-// Ending is the reason for a job's end in one word: it tells whether to submit the job again.
+// Ending is the reason for a job's end in one word: it says whether to submit the job again.
 type Ending string
 
 const (
@@ -12,17 +12,18 @@ const (
 	EndSuccess Ending = "success"
 	// EndProgram means that the job would fail again: do not submit it again as it is.
 	EndProgram Ending = "program"
-	// EndBudget means that the job failed more often than it may. A restart might have helped, or not.
+	// EndBudget means that the job failed more often than its budget of restarts allows. It is
+	// unknown whether one more restart would have helped.
 	EndBudget Ending = "budget"
 	// EndInfrastructure means that a node, its hardware, the network or golaunch failed: submit it
 	// again.
 	EndInfrastructure Ending = "infrastructure"
-	// EndPreempted means that another job took the nodes, or the job's time was over: submit it
-	// again.
+	// EndPreempted means that another job took the nodes, or that the job's time limit was reached:
+	// submit it again.
 	EndPreempted Ending = "preempted"
 	// EndTimeout means that the job did not get its nodes in time.
 	EndTimeout Ending = "timeout"
-	// EndCancelled means that the job was told to stop.
+	// EndCancelled means that a person or a program stopped the job.
 	EndCancelled Ending = "cancelled"
 )
 
@@ -33,18 +34,20 @@ func Unsuccessful() []Ending {
 
 // Result is how a job ended.
 type Result struct {
-	// Code is 0 for success, the exit code of the root cause, or golaunch's own: 124 for a timeout
-	// while it waited for nodes, 125 for a failure of golaunch, an infeasible request or a lost node.
-	// The job's own choice for its Ending replaces it.
+	// Code is 0 for success, the exit code of the rank that failed first, or a code of golaunch's
+	// own: 124 for a timeout while it waited for nodes, 125 for a failure of golaunch, an
+	// infeasible request or a lost node. A code that the job has chosen for this Ending replaces
+	// it.
 	Code   int    `json:"code"`
 	Ending Ending `json:"ending"`
-	// Reason says all this in one line.
+	// Reason says in one line how and why the job ended.
 	Reason string `json:"reason"`
 	// Cause is the failure that ended the last attempt; nil on success and for a job that no
 	// failure ended.
 	Cause *Failure `json:"cause,omitempty"`
-	// Attempts counts the attempts that were started, over all ranks that restart on their own;
-	// Restarts counts those that followed a failure, whether or not the budget paid for them.
+	// Attempts counts the attempts that were started: for ranks that restart on their own, the sum
+	// over all ranks. Restarts counts the attempts that followed a failure, whether or not they
+	// were charged to the budget.
 	Attempts int `json:"attempts"`
 	Restarts int `json:"restarts"`
 	// Goodput says what the time of the ranks was spent on; nil if the job never had ranks.

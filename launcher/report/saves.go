@@ -10,13 +10,14 @@ import (
 type Save struct {
 	// Path is the checkpoint's directory or file, as the ranks name it.
 	Path string `json:"path"`
-	// Format names the library that wrote it, such as "dcp" or "megatron"; empty while unknown.
+	// Format names the library that wrote the checkpoint, such as "dcp" or "megatron"; empty while
+	// unknown.
 	Format string `json:"format,omitempty"`
 	// Step is the step in the checkpoint's name; 0 if the name has none.
 	Step  int64 `json:"step,omitempty"`
 	Bytes int64 `json:"bytes"`
-	// Began is when the first of its files was written. Ended is when the last of its files was
-	// written; zero before that.
+	// Began is when the first of the checkpoint's files was written, and Ended when the last of
+	// them was written. Ended is zero before that.
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
 }
@@ -33,7 +34,8 @@ type Saves struct {
 	// If the ranks restart on their own, AtRisk is the time since Last began. It is 0 without a
 	// Last.
 	AtRisk float64 `json:"at_risk_seconds"`
-	// AfterNotice says that Last was completed after the end of the job was announced.
+	// AfterNotice says that the ranks completed Last after the job's end had been announced to
+	// them.
 	AfterNotice bool `json:"after_notice"`
 }
 
@@ -50,7 +52,7 @@ func (s Save) String() string {
 	return text
 }
 
-// Text returns the saves in one line, as of the time now.
+// Text returns the saves in one line. It reports ages as of the time now.
 func (s Saves) Text(now time.Time) string {
 	text := "no save seen"
 	if s.Last != nil {
@@ -65,8 +67,8 @@ func (s Saves) Text(now time.Time) string {
 	return text
 }
 
-// Stop returns what a stop has saved of a job, and whether it has saved anything: "saved step 1200 in
-// /c/step-1200, 4.1 GiB, 37 s" or "no save seen: 41 min of work lost".
+// Stop says in words what a stopped job has saved, and reports whether it has saved anything:
+// "saved step 1200 in /c/step-1200, 4.1 GiB, 37 s" or "no save seen: 41 min of work lost".
 func (s *Saves) Stop() (text string, saved bool) {
 	switch {
 	case s == nil:
@@ -91,12 +93,12 @@ func (s Saves) ending() string {
 	return text
 }
 
-// Lost is how much work a stop loses, in words.
+// Lost says in words how much work a stop loses.
 func (s Saves) Lost() string {
 	return span(time.Duration(s.AtRisk*float64(time.Second))) + " of work"
 }
 
-// size returns a number of bytes in words.
+// size returns a number of bytes with a unit: "4.1 GiB".
 func size(bytes int64) string {
 	const units = "KMGTPE"
 	if bytes < 1<<10 {

@@ -10,8 +10,9 @@ import (
 type Start struct {
 	Attempt int          `json:"attempt"`
 	Phases  []StartPhase `json:"phases"`
-	// Modules are the modules that a fork server took longest to import, at most 5, on the node
-	// where all imports took longest. The time of each includes the modules that it imports itself.
+	// Modules are the modules that took longest to import in a fork server, at most 5. They are
+	// from the node where all imports together took longest. The time of each includes the modules
+	// that it imports itself.
 	Modules []Module `json:"modules"`
 }
 
@@ -33,14 +34,15 @@ type Module struct {
 // Phase names a part of a start.
 type Phase string
 
-// The phases, in their order. A start omits phases that it does not have.
+// The phases, in their order. A start has only the phases that happened in it.
 const (
 	// PhaseBackoff is the wait after the failure of the previous attempt.
 	PhaseBackoff Phase = "backoff"
 	// PhaseNodes is the wait for nodes, from the job's submission, or from the end of the previous
 	// attempt.
 	PhaseNodes Phase = "nodes"
-	// PhaseChecks is for checks of the nodes, the command and the network, and for a free port.
+	// PhaseChecks is the time for checks of the nodes, the command and the network, and for finding
+	// a free port.
 	PhaseChecks Phase = "checks"
 	// PhaseImports is the wait for fork servers that import modules.
 	PhaseImports Phase = "imports"
@@ -54,7 +56,7 @@ const (
 	PhaseStep Phase = "step"
 )
 
-// words say what a phase's time was spent on.
+// words has a description of each phase, for people.
 var words = map[Phase]string{
 	PhaseBackoff:   "backoff",
 	PhaseNodes:     "waiting for nodes",
@@ -65,7 +67,7 @@ var words = map[Phase]string{
 	PhaseStep:      "until the first step",
 }
 
-// String is the phase in a few words.
+// String returns the phase in a few words.
 func (p Phase) String() string {
 	if text, known := words[p]; known {
 		return text
@@ -73,7 +75,7 @@ func (p Phase) String() string {
 	return string(p)
 }
 
-// Seconds is the time of all phases.
+// Seconds returns the sum of the times of all phases.
 func (s Start) Seconds() (sum float64) {
 	for _, p := range s.Phases {
 		sum += p.Seconds
@@ -81,11 +83,11 @@ func (s Start) Seconds() (sum float64) {
 	return sum
 }
 
-// shortPhase is the share of its start that a phase must last to be named in a line.
+// shortPhase is a share of the whole start. String names only phases that take at least this share.
 const shortPhase = 0.05
 
-// String is the start in one line: "12.3 s: 3.4 s imports by the fork server, 8.6 s until the first
-// step".
+// String returns the start in one line: "12.3 s: 3.4 s imports by the fork server, 8.6 s until the
+// first step".
 func (s Start) String() string {
 	var parts []string
 	for _, p := range s.Phases {
@@ -96,7 +98,7 @@ func (s Start) String() string {
 	return fmt.Sprintf("%.1f s: %s", s.Seconds(), strings.Join(parts, ", "))
 }
 
-// slowest names the rank that ended a phase, if a rank did.
+// slowest names the rank that was the last to end a phase, if golaunch knows it.
 func (p StartPhase) slowest() string {
 	if p.Rank == nil || p.Phase == PhaseStep {
 		return ""

@@ -14,18 +14,18 @@ type Status struct {
 	// empty if there is only one. Silent are the coordinators that do not answer the leader.
 	Coordinators, Silent []string
 	// Requested are the nodes that the coordinator has requested from providers and that have not
-	// joined; there are at most 64 such requests. Blocked says for which job it cannot request
-	// nodes, and why; empty if there is no such job.
+	// joined, in at most 64 entries. If the coordinator cannot request nodes for a job, Blocked
+	// names the job and the reason.
 	Requested []RequestedNodes
 	Blocked   string
 	// Nodes are sorted by name.
 	Nodes []NodeStatus
 	// Jobs are in the order of submission: all open jobs, and the last finished ones.
 	Jobs []JobStatus
-	// Charges say how the time of a cluster's nodes was spent since Counted, when the first node
-	// joined. First come the charges of users, for forgotten jobs too, sorted by user and kind.
-	// Then comes the idle time of each kind. A status of one job has no Charges, and neither has a
-	// job without a cluster.
+	// Charges say how the time of a cluster's nodes was spent since Counted, the time when the
+	// first node joined. First come the charges of users, sorted by user and kind. They include
+	// jobs that are no longer in Jobs. Then comes the idle time of each kind. Charges is empty in
+	// the status of one job, and for a job without a cluster.
 	Counted time.Time
 	Charges []Charge
 }
@@ -36,8 +36,8 @@ type RequestedNodes struct {
 	Kind  string    `json:"kind"`
 	Nodes int       `json:"nodes"`
 	Since time.Time `json:"since"`
-	// State is what the provider says of the first of these nodes, such as "Slurm job 4711,
-	// pending: Priority"; empty while the provider has said nothing.
+	// State is the provider's description of the first of these nodes, such as "Slurm job 4711,
+	// pending: Priority"; empty until the provider has listed the node.
 	State string `json:"state,omitempty"`
 }
 
@@ -50,8 +50,8 @@ type Query struct {
 	Jobs, Open, Brief bool
 }
 
-// NodeStatus is one node of a cluster. Its JSON has only the fields that golaunch status prints as
-// they are (docs/json.md): that command adds the State and counts the GPUs.
+// NodeStatus is one node of a cluster. Its JSON has only the fields that golaunch status prints
+// unchanged (docs/json.md). The command adds the State, and counts the GPUs.
 type NodeStatus struct {
 	Name string `json:"name"`
 	// Addr is the address at which other nodes reach this one.
@@ -61,12 +61,13 @@ type NodeStatus struct {
 	CPUs   int               `json:"cpus"`
 	Memory int64             `json:"-"`
 	Labels map[string]string `json:"labels"`
-	// Silent is the time since the last message of the agent, if the agent is not connected or has
-	// been silent for half of its lease; 0 otherwise.
+	// Silent is the time since the agent's last message. It is 0 if the agent is connected and has
+	// sent a message within half of its lease.
 	Silent time.Duration `json:"-"`
 	// Drained says that the node gets no more ranks.
 	Drained bool `json:"-"`
-	// Holds says what each job and reservation has on the node, in the order of submission.
+	// Holds says which part of the node each job and each reservation has, in the order of
+	// submission.
 	Holds []Holding `json:"holds"`
 	// Excluded are the jobs that use the node only if no other node fits.
 	Excluded []Exclusion `json:"excluded"`
@@ -79,8 +80,8 @@ type Holding struct {
 	GPUs []int `json:"gpus"`
 }
 
-// Exclusion says that a job, because of failures on a node, uses the node only if no other node
-// fits.
+// Exclusion says that a job uses the node only if no other node fits, because of failures on the
+// node.
 type Exclusion struct {
 	// Job is the excluding job. It is empty if all new jobs exclude the node, because its hardware
 	// failed.
@@ -128,7 +129,7 @@ type JobStatus struct {
 	// Phase is "gathering" while the job waits for nodes, "preparing", "running", "stopping",
 	// "backoff" or "finished".
 	Phase string `json:"phase"`
-	// Waits says what the job waits for, or once the job has ended, how it ended.
+	// Waits says what the job waits for. When the job has ended, Waits says how it ended.
 	Waits string `json:"waits,omitempty"`
 	// WaitsFor are the jobs that this job waits for, at most 17: the previous job in the queue, and
 	// the jobs that are being preempted for this one.
@@ -140,10 +141,10 @@ type JobStatus struct {
 	// Finished is zero before the end.
 	Submitted time.Time `json:"submitted"`
 	Finished  time.Time `json:"finished,omitzero"`
-	// Detached jobs run on without their client.
+	// Detached says that the job runs on when its client is gone.
 	Detached bool `json:"detached"`
-	// Submitter is the uid of the user who submitted the job; nil where the coordinator does not
-	// know the user.
+	// Submitter is the uid of the user who submitted the job; nil if the coordinator does not know
+	// the user.
 	Submitter *uint32 `json:"submitter_uid,omitempty"`
 	// User is the submitter's name on the coordinator's machine, or the uid; empty where unknown.
 	User string `json:"user,omitempty"`
@@ -157,7 +158,8 @@ type JobStatus struct {
 	Attempt     int `json:"attempt"`
 	Restarts    int `json:"restarts"`
 	MaxRestarts int `json:"max_restarts"`
-	// Nodes are in the order of node ranks. A finished job has all nodes that it ever had, by name.
+	// Nodes are in the order of node ranks. For a finished job, they are all nodes that it ever
+	// had, sorted by name.
 	Nodes []string `json:"nodes"`
 	// Ranks and GPUs count what the job has now.
 	Ranks int `json:"ranks"`
@@ -172,14 +174,15 @@ type JobStatus struct {
 	Start *Start `json:"start,omitempty"`
 	// Saves are the job's checkpoints; nil if golaunch saw none.
 	Saves *Saves `json:"saves,omitempty"`
-	// History has the newest 64 decisions, in the order of time.
+	// History has the newest 64 decisions, the oldest first.
 	History []Moment `json:"-"`
-	// Charges are the charges of the job until now, by kind of node. There are none for a job
-	// within a reservation, because the reservation is charged, and in a status of this job alone.
+	// Charges are the charges of the job until now, by kind of node. A job within a reservation has
+	// none, because the reservation is charged instead. The status of one job alone has none
+	// either.
 	Charges []Charge `json:"-"`
 }
 
-// Awaited is a job that another one waits for.
+// Awaited is a job for which another job waits.
 type Awaited struct {
 	Job string `json:"job"`
 	// User is as in a [JobStatus].
@@ -193,7 +196,7 @@ type Awaited struct {
 // String names the job.
 func (a Awaited) String() string { return a.text("") }
 
-// At names the job and the time that its ranks have left.
+// At names the job and says how much time its ranks still have.
 func (a Awaited) At(now time.Time) string {
 	left := a.Until.Sub(now).Round(time.Second)
 	if !a.Preempted || left <= 0 {
@@ -222,14 +225,13 @@ type Workspace struct {
 	Files int   `json:"files"`
 }
 
-// Moment is something that was decided about a job.
+// Moment is a decision about a job, in the job's History.
 type Moment struct {
 	At time.Time `json:"at"`
 	// Attempt is the newest attempt at that time; -1 before the first.
 	Attempt int `json:"attempt"`
-	// To is what the ranks spend their time on from this moment on: "starting", "training",
-	// "stopping", "backoff" or "waiting". It is empty if that did not change, or if no rank is
-	// left.
+	// To is the state of the ranks from this moment on: "starting", "training", "stopping",
+	// "backoff" or "waiting". It is empty if that did not change, or if no rank is left.
 	To string `json:"to,omitempty"`
 	// Cause is why an attempt was stopped, and Node the node to blame; empty otherwise.
 	Cause  string `json:"cause,omitempty"`

@@ -7,11 +7,11 @@ import (
 	"unicode"
 )
 
-// Report describes the end of the job in words. For a failed job, it has at most five lines of the
-// failed rank's last words, and then seven lines: the rank, its node and how the rank ended; the
-// cause; the line that shows the cause; what to do; the last checkpoint, if golaunch has seen one;
-// the ending, with the exit code; and the text logs, which says where the logs are. For a
-// successful job, it has the goodput, if that is worth a line.
+// Report describes the end of the job in words. For a failed job, it begins with at most five lines
+// of the failed rank's last output. Then come up to seven lines: the rank, its node and how the
+// rank ended; the cause; the line that shows the cause; what to do; the last checkpoint, if
+// golaunch has seen one; the ending, with the exit code; and the text logs, which says where the
+// logs are. For a successful job, it has the goodput, if that is worth a line.
 func (r Result) Report(logs string) string {
 	var b strings.Builder
 	if f := r.Cause; f != nil && r.Code != 0 {
@@ -40,7 +40,7 @@ func (r Result) Report(logs string) string {
 		if v.Cause != "" {
 			add("cause", v.Cause+": "+v.Title)
 		}
-		if f.Exit.Started() { // else the reason has it
+		if f.Exit.Started() { // if the rank was not started, the reason says so already
 			add("evidence", v.Quote)
 		}
 		if v.Cause != "" {
@@ -56,14 +56,14 @@ func (r Result) Report(logs string) string {
 	return b.String()
 }
 
-// addStart adds the newest start, if it was long.
+// addStart adds a line about the newest start, if it took long.
 func (r Result) addStart(add func(what, text string)) {
 	if r.Start.Notable() {
 		add("start", r.Start.String())
 	}
 }
 
-// ending is how the job ended, with the goodput if the job had an hour.
+// ending says how the job ended, with the goodput if the ranks had an hour or more.
 func (r Result) ending() string {
 	text := fmt.Sprintf("exit code %d", r.Code)
 	if r.Ending != "" {
@@ -88,17 +88,18 @@ var again = map[Ending]string{
 	EndPreempted:      "submit it again",
 }
 
-// Bounds of the last words in a report: lines, and bytes of each.
+// Bounds of the last words in a report: the number of lines, and the bytes of each line.
 const (
 	maxLastWords = 5
 	maxLastWord  = 300
 )
 
-// lastWords are the last lines with any text of the rank's exception, or else of its output.
+// lastWords returns the last lines of the rank's traceback, or else of its output. It skips lines
+// without text.
 func (f *Failure) lastWords() (lines []string) {
 	for line := range strings.Lines(cmp.Or(f.Traceback, f.Tail)) {
 		line = strings.TrimRightFunc(line, unicode.IsSpace)
-		if strings.Trim(line, " ^~") == "" { // Python marks a place by such a line
+		if strings.Trim(line, " ^~") == "" { // Python prints such a line below a line of code, to mark a place in it
 			continue
 		}
 		if len(line) > maxLastWord {

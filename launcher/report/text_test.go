@@ -11,7 +11,8 @@ func TestReport(t *testing.T) {
 	words.Tail = "1\n2\n\n3  \n4\n5\nCUDA error\n\n"
 	traced.Tail, traced.Traceback = "not shown", "Traceback (most recent call last):\n  boom"
 	meant.Tail = strings.Repeat("é", 200) + "\nModuleNotFoundError: No module named 'x'\n"
-	// The last words do not matter: the report does not judge them again.
+	// The last words do not change the cause in the report, since the report does not judge them
+	// again.
 	meant.Verdict = Verdict{
 		Action: "wait", Cause: "licence", Title: "a rule of your own", Quote: "ModuleNotFoundError: No module named 'x'", Remedy: "ask for a seat",
 	}

@@ -5,23 +5,24 @@ import (
 	"time"
 )
 
-// Series has the samples of a rank, or of the node itself, the oldest first. For the node, Rank is
-// -1 and Job is empty.
+// Series has the samples of a rank, or of its node, the oldest first. In the series of a node, Rank
+// is -1 and Job is empty.
 type Series struct {
 	Job       string
 	Rank      int
 	LocalRank int
 	PID       int
-	// GPU is the UUID of the rank's GPU; empty without one.
+	// GPU is the UUID of the rank's GPU; empty for a rank without a GPU.
 	GPU string
 	// Exit is how the rank ended; nil while it runs.
 	Exit *Exit
-	// Does is what the rank's busiest process was doing: "running", "asleep (futex_wait_queue)".
+	// Does is what the rank's busiest process did at the last sample: "running", "asleep
+	// (futex_wait_queue)".
 	Does    string
 	Samples []Sample
 }
 
-// Last is the newest sample, or a sample without known values.
+// Last returns the newest sample. If there is none, it returns a sample without known values.
 func (s Series) Last() Sample {
 	if len(s.Samples) == 0 {
 		return Sample{Usage: Unmeasured()}
@@ -29,32 +30,34 @@ func (s Series) Last() Sample {
 	return s.Samples[len(s.Samples)-1]
 }
 
-// Sample is a measurement in an attempt, with its time by the node's clock.
+// Sample is a measurement of a rank in an attempt, or of a node. At is its time, by the node's
+// clock.
 type Sample struct {
 	At      time.Time
 	Attempt int
 	Usage
 }
 
-// Usage is what a rank or a node does. Rates are means since the previous sample. An unknown value
-// is NaN, which JSON does not have: JSON omits it (docs/json.md).
+// Usage is what a rank or a node uses and does. Rates are means since the previous sample. An
+// unknown value is NaN. JSON omits it, because JSON has no NaN (docs/json.md).
 type Usage struct {
-	// CPUs is how many CPUs the processes of a rank, or of the node, use. Memory is, in bytes, what
+	// CPUs is how many CPUs the processes of a rank, or of the node, use. Memory is how many bytes
 	// the processes of a rank have in memory, or how much of MemoryTotal the node uses.
 	CPUs, Memory, MemoryTotal float64
-	// IO is what the processes read and wrote, to files, pipes and sockets alike, in bytes a
-	// second. Faults is how many pages they touched for the first time, a second.
+	// IO is how many bytes a second the processes read and wrote, in files, pipes and sockets
+	// together. Faults is how many pages a second they touched for the first time.
 	IO, Faults, Processes float64
-	// Step is the newest step that the program has reported, and Total the number of steps, if it
-	// reports that. A step takes StepTime seconds.
+	// Step is the newest step that the program has reported. Total is the number of steps, if the
+	// program reports that. StepTime is how many seconds a step takes.
 	Step, Total, StepTime float64
 	// BeatAge is the time since the last heartbeat, and SilenceAge the time since the last output,
 	// both in seconds. Lines and LogBytes count the output.
 	BeatAge, SilenceAge, Lines, LogBytes float64
-	// GPUUse is the part of time in which a kernel ran, 0 to 1; memory is in bytes, power in watts,
-	// temperature in degrees Celsius, and Xids counts the errors that the kernel has reported.
+	// GPUUse is the share of the time in which a GPU kernel ran, 0 to 1. Memory is in bytes, power
+	// in watts, and temperature in degrees Celsius. Xids counts the errors of the GPU that Linux
+	// has reported.
 	GPUUse, GPUMemory, GPUMemoryTotal, GPUPower, GPUPowerLimit, GPUTemperature, Xids float64
-	// Received and Sent are what the network cards of a node carry, in bytes a second. Ranks counts
+	// Received and Sent are how many bytes a second the network cards of a node carry. Ranks counts
 	// the ranks that run on the node.
 	Received, Sent, Ranks float64
 }
@@ -71,12 +74,12 @@ func Unmeasured() Usage {
 }
 
 const (
-	// lateAfter is how many seconds without a heartbeat are worth a message. lateSteps is the same
-	// in steps; the longer of the two times counts.
+	// A rank is late when it has sent no heartbeat for lateAfter seconds and for the time of
+	// lateSteps steps.
 	lateAfter, lateSteps = 30, 10
 )
 
-// Late is the number of seconds without a heartbeat after which a rank with this StepTime counts as
+// Late returns after how many seconds without a heartbeat a rank with this StepTime counts as
 // making no progress.
 func (u Usage) Late() float64 {
 	if u.StepTime > 0 {

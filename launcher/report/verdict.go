@@ -23,8 +23,8 @@ const (
 // Source names a part of the evidence.
 type Source string
 
-// The parts of the evidence, as [Verdict].From names them: the exit, the rank's last lines, its
-// traceback and the kernel's log.
+// The values of [Verdict].From: the rank's exit, its last lines, its traceback, and the kernel's
+// log.
 const (
 	FromExit      Source = "exit"
 	FromTail      Source = "tail"
@@ -35,19 +35,19 @@ const (
 // Verdict is what a failure means. It is zero if the job ended before anything could fail.
 type Verdict struct {
 	Action Action `json:"action"`
-	// Cause is a stable code, such as cuda-oom: one of docs/failures.md, or of the job's failure
+	// Cause is a short name, such as cuda-oom, from docs/failures.md or from the job's failure
 	// rules. Title says it in words.
 	Cause string `json:"cause"`
 	Title string `json:"title"`
-	// Quote is the line that decided, cut to 300 bytes; empty if the exit alone decided. From is
-	// the text that has the line, and Line its number there, from 1. Both are zero if no text has
-	// it.
+	// Quote is the line that decided the verdict, cut to 300 bytes; empty if the exit alone
+	// decided. From is the part of the evidence that has the line, and Line is the line's number
+	// there, from 1. Both are zero if no part has the line.
 	Quote string `json:"quote,omitempty"`
 	From  Source `json:"from,omitempty"`
 	Line  int    `json:"line,omitempty"`
 	// Victim says that this failure is an echo of another rank's failure.
 	Victim bool `json:"victim"`
-	// Remedy is what a person can do.
+	// Remedy says what a person can do about the cause.
 	Remedy string `json:"remedy"`
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/shellword"
 )
 
-// downLimit bounds the time for the end of all nodes, and listLimit the time in which clouds must
+// downLimit bounds how long all nodes may take to end. listLimit bounds how long clouds may take to
 // list them.
 const downLimit, listLimit = 20 * time.Minute, 5 * time.Minute
 
@@ -24,7 +24,7 @@ const downLimit, listLimit = 20 * time.Minute, 5 * time.Minute
 func (c *Cluster) Down(ctx context.Context) error {
 	var clouds []*provider.Cloud
 	var err error
-	if c.file.Head.Host == "" { // if a host is named, the head has the credentials
+	if c.file.Head.Host == "" { // if Host is set, that host has the clouds' credentials, and this machine may have none
 		if clouds, err = c.clouds(ctx); err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func (c *Cluster) Down(ctx context.Context) error {
 	defer cancel()
 	if was.values != "" {
 		if err := c.giveBack(ctx, h, was); err != nil {
-			if len(others) > 0 || len(clouds) == 0 { // no list except the log has their nodes
+			if len(others) > 0 || len(clouds) == 0 { // only the head's log has the nodes of such kinds
 				return err
 			}
 			c.Warn(err)
@@ -82,11 +82,12 @@ func (c *Cluster) Down(ctx context.Context) error {
 	return nil
 }
 
-// lastReach bounds the wait for a head that has to end: the cloud also knows the machines.
+// lastReach bounds the wait for a head that has to end. It is short, because the cloud too can list
+// the cluster's machines.
 const lastReach = time.Minute
 
-// lastHead is the head of a cluster that has to end, with its state, or the reason why the state
-// cannot be known.
+// lastHead returns the head of a cluster that has to end, with its state. An error says why the
+// state is unknown.
 func (c *Cluster) lastHead(ctx context.Context, left []leftover) (h *head, was state, err error) {
 	if c.file.Head.Kind == "" {
 		if h, err = c.findHead(ctx); err == nil {
@@ -109,13 +110,15 @@ func (c *Cluster) lastHead(ctx context.Context, left []leftover) (h *head, was s
 	return h, was, err
 }
 
-// reached reports whether this machine has reached a head since the last down.
+// reached reports whether this machine has connected to a head of the cluster since the last
+// golaunch down.
 func (c *Cluster) reached() bool {
 	_, err := os.Stat(filepath.Join(expand("~/"+c.dir()), "known_hosts"))
 	return err == nil
 }
 
-// notClouds are the kinds whose nodes only the head's log has.
+// notClouds returns the names of the kinds whose nodes are not in a cloud. Only the head's log has
+// these nodes.
 func (c *Cluster) notClouds() (names []string) {
 	for _, k := range c.file.Kinds {
 		if !slices.Contains(capacityfile.Clouds, k.Provider) {
@@ -125,7 +128,7 @@ func (c *Cluster) notClouds() (names []string) {
 	return names
 }
 
-// giveBack ends the coordinator, and then all nodes that it has asked for.
+// giveBack ends the coordinator, and then all nodes for which the coordinator has asked.
 func (c *Cluster) giveBack(ctx context.Context, h *head, was state) error {
 	self := c.golaunch
 	if h.ssh != nil {
@@ -147,7 +150,8 @@ rm -rf "$d"`, shellword.Quote("--label=golaunch.head="+c.file.Name), shellword.Q
 	return nil
 }
 
-// removeRest removes the resources that a cloud made for machines that are gone, and their keys.
+// removeRest removes the resources that a cloud made for machines that are gone, and this machine's
+// directory with the keys for them.
 func removeRest(ctx context.Context, clouds []*provider.Cloud) error {
 	for _, p := range clouds {
 		if err := p.RemoveRest(ctx); err != nil {
@@ -184,8 +188,8 @@ func machines(ctx context.Context, clouds []*provider.Cloud) (all []leftover, er
 	return all, nil
 }
 
-// sweep deletes the remaining machines of the cluster in all clouds, including its head, until
-// lists by the cluster's tag are empty.
+// sweep deletes the machines of the cluster in all clouds, including its head, until the clouds
+// list no machine with the cluster's tag.
 func (c *Cluster) sweep(ctx context.Context, clouds []*provider.Cloud) error {
 	for {
 		left, err := machines(ctx, clouds)

@@ -20,25 +20,25 @@ import (
 
 // head is the machine of a cluster's coordinator.
 type head struct {
-	// name is the head's name for people. ssh has the arguments with which ssh reaches it; nil for
-	// this machine.
+	// name is the head's name in messages. ssh has the arguments with which ssh reaches the head;
+	// nil if this machine is the head.
 	name string
 	ssh  []string
 }
 
 const (
-	// answerLimit bounds the time of a script on a head, and fileLimit the time of a script that
+	// answerLimit bounds the run of a script on a head, and fileLimit the run of a script that also
 	// gets files.
 	answerLimit, fileLimit = time.Minute, 30 * time.Minute
-	// lookEvery is the interval at which to ask a cloud for a machine that is starting or ending.
-	// There is no event for that.
+	// lookEvery is the time between two questions to a cloud about a machine that is starting or
+	// ending. A cloud sends no event for that.
 	lookEvery = 5 * time.Second
 	// maxAnswer bounds the output of a script.
 	maxAnswer = 1 << 20
 )
 
-// command runs a script on the head. The script has no secret, since other users of the machine can
-// see it.
+// command returns a command that runs a script on the head. The script must contain no secret,
+// since other users of the machine can see it.
 func (h *head) command(ctx context.Context, terminal bool, script string) *exec.Cmd {
 	if h.ssh == nil {
 		return exec.CommandContext(ctx, "sh", "-c", script)
@@ -50,7 +50,8 @@ func (h *head) command(ctx context.Context, terminal bool, script string) *exec.
 	return exec.CommandContext(ctx, "ssh", append(append(args, h.ssh...), "exec sh -c "+shellword.Quote(script))...)
 }
 
-// run runs a script and returns its output. An error has the last line of the script's stderr.
+// run runs a script and returns its output. If the script fails, the error has the last line of its
+// stderr.
 func (h *head) run(ctx context.Context, stdin io.Reader, script string) (string, error) {
 	limit := answerLimit
 	if stdin != nil {
@@ -78,11 +79,11 @@ func (h *head) run(ctx context.Context, stdin io.Reader, script string) (string,
 	return out.String()[:min(out.Len(), maxAnswer)], nil
 }
 
-// state has the facts about a cluster that a head knows.
+// state has the facts about a cluster that its head knows.
 type state struct {
-	// home is the home directory on the head. values are the recorded values of the cluster's file;
-	// empty if there are none. address is the coordinator's address; empty if the coordinator does
-	// not run.
+	// home is the home directory on the head. values are the values of the cluster's file at the
+	// last golaunch up; empty if none are recorded. address is the coordinator's address; empty if
+	// the coordinator does not run.
 	home, values, address string
 }
 
@@ -102,7 +103,7 @@ cat "$d/values" 2>/dev/null || :`, home(dir)))
 	return state{home: lines[0], address: addressIn(lines[1]), values: lines[2]}, nil
 }
 
-// addressIn is the address in the line that a coordinator prints.
+// addressIn returns the address in the line that a coordinator prints when it starts.
 func addressIn(line string) string {
 	var shown struct{ Address string }
 	if json.Unmarshal([]byte(strings.TrimSpace(line)), &shown) != nil {
@@ -111,7 +112,7 @@ func addressIn(line string) string {
 	return shown.Address
 }
 
-// headTag is the name of a head that is a machine of a cloud.
+// headTag returns the tag of the head, if the head is a machine of a cloud.
 func (c *Cluster) headTag() string { return c.file.Name + "-head" }
 
 // findHead returns the head; nil if the head is a cloud's machine and does not exist.
@@ -129,7 +130,7 @@ func (c *Cluster) findHead(ctx context.Context) (*head, error) {
 	return c.reach(ctx, p, *m, c.kind(c.file.Head.Kind).StartTimeout)
 }
 
-// headMachine is the machine of the head; nil if there is none.
+// headMachine returns the cloud's machine of the head; nil if the cloud has none.
 func (c *Cluster) headMachine(ctx context.Context) (*provider.Cloud, *provider.Machine, error) {
 	k := c.kind(c.file.Head.Kind)
 	p, err := c.provider(ctx, k)
@@ -151,7 +152,7 @@ func (c *Cluster) headMachine(ctx context.Context) (*provider.Cloud, *provider.M
 	return cloud, nil, nil
 }
 
-// makeHead requests the machine of the head.
+// makeHead requests the machine of the head from the cloud, and waits until ssh reaches it.
 func (c *Cluster) makeHead(ctx context.Context) (*head, error) {
 	k := c.kind(c.file.Head.Kind)
 	p, err := c.provider(ctx, k)
@@ -161,7 +162,7 @@ func (c *Cluster) makeHead(ctx context.Context) (*head, error) {
 	c.Say(fmt.Sprintf("%s is asked for the head, %s", k.Provider, c.headTag()))
 	cloud := p.(*provider.Cloud)
 	if err := os.Remove(cloud.Login().KnownHosts); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err // an earlier head had another host key
+		return nil, err // remove the host key of an earlier head
 	}
 	file := filepath.Join(filepath.Dir(cloud.Login().KnownHosts), "head")
 	nonce, err := headNonce(file)
@@ -177,14 +178,15 @@ func (c *Cluster) makeHead(ctx context.Context) (*head, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h, os.Remove(file) // lists have it now
+	return h, os.Remove(file) // the cloud lists the head now, so its nonce is no longer needed
 }
 
-// nonceTime is the time for which a cloud's lists may lack a head that it was asked for.
+// nonceTime is how long a cloud may omit a new head from its lists.
 const nonceTime = 10 * time.Minute
 
-// headNonce distinguishes this head from earlier heads. If an up was ended before lists had its
-// head, it has left the nonce in a file, so that the next up makes no second head.
+// headNonce returns the nonce that distinguishes this head from earlier heads. It keeps the nonce
+// in a file. If golaunch up ends before the cloud lists the head, the next golaunch up takes the
+// same nonce, and makes no second head.
 func headNonce(file string) (string, error) {
 	if info, err := os.Stat(file); err == nil && time.Since(info.ModTime()) < nonceTime {
 		if text, err := os.ReadFile(file); err != nil || len(text) == 1+nonceLen {
@@ -195,8 +197,8 @@ func headNonce(file string) (string, error) {
 	return nonce, os.WriteFile(file, []byte(nonce), 0o600)
 }
 
-// nonceLen is the length with which the nonce and the longest tag of a head fit into the client
-// token of EC2, which has 64 bytes.
+// nonceLen is the number of random letters in a nonce. With it, the nonce and the longest tag of a
+// head fit into EC2's client token, which has at most 64 bytes.
 const nonceLen = 12
 
 // reach waits until ssh reaches the machine of the head.
@@ -236,7 +238,7 @@ func (c *Cluster) reach(ctx context.Context, p *provider.Cloud, m provider.Machi
 	}
 }
 
-// address is the address at which this machine reaches the head.
+// address returns the address at which this machine reaches the head.
 func (c *Cluster) address(m provider.Machine) string {
 	if c.file.Public && m.Public != "" {
 		return m.Public
@@ -270,7 +272,7 @@ func (c *Cluster) Exec(ctx context.Context, line string, stdin *os.File, stdout,
 		script += shell + "exec $shell -c " + shellword.Quote(line)
 	case h.ssh == nil:
 		script += `exec "${SHELL:-sh}"`
-	default: // a login shell reads the profile, which may set PATH anew
+	default: // PATH is set in the command, because a login shell reads the profile, which may replace PATH
 		script += `SHELL=${SHELL:-sh}; export SHELL; exec "$SHELL" -l -c ` + shellword.Quote(fmt.Sprintf(`exec env PATH=%s:"$PATH" "$SHELL"`, shellword.Quote(bin)))
 	}
 	cmd := h.command(ctx, terminal, script)

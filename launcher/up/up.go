@@ -1,6 +1,6 @@
-// Package up starts and ends the cluster that a file describes (docs/up.md). The file is golaunch's
-// own or one of Ray's cluster launcher. On the head it runs a few shell scripts, on this machine or
-// over ssh.
+// Package up starts and ends the cluster that a file describes (docs/up.md). The file is written
+// for golaunch or for Ray's cluster launcher. The package runs a few shell scripts on the head,
+// which is this machine or is reached over ssh.
 package up
 
 import (
@@ -21,20 +21,21 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
-// Cluster is the cluster of a file. Open makes one.
+// Cluster is the cluster that a file describes. Open returns one.
 type Cluster struct {
-	// Say gets messages about progress, and Warn gets problems that do not end the call.
+	// Say gets messages about progress, and Warn gets problems that do not end the call of a
+	// method.
 	Say  func(string)
 	Warn func(error)
-	// Confirm asks a person before something changes or ends.
+	// Confirm asks a person before a method changes or ends something.
 	Confirm func(question string) (bool, error)
 
-	path, golaunch string // the file, and this program
+	path, golaunch string // the paths of the file and of this program
 	file           capacityfile.File
 	text           []byte
 }
 
-// errNotConfirmed means that nothing was done.
+// errNotConfirmed means that the person refused, and nothing was done.
 var errNotConfirmed = errors.New("not confirmed: nothing has changed")
 
 // Open reads the file of a cluster.
@@ -56,24 +57,24 @@ func Open(path string) (*Cluster, error) {
 	return c, nil
 }
 
-// note reports the parts of the file that have no effect.
+// note warns of the parts of the file that have no effect.
 func (c *Cluster) note() {
 	for _, note := range c.file.Notes {
 		c.Warn(fmt.Errorf("%s: %s", c.path, note))
 	}
 }
 
-// kind is a kind of the file.
+// kind returns the kind with a name.
 func (c *Cluster) kind(name string) capacityfile.Kind {
 	return c.file.Kinds[slices.IndexFunc(c.file.Kinds, func(k capacityfile.Kind) bool { return k.Name == name })]
 }
 
-// agent is the command line of a kind's agents, without the parts that only the head knows.
+// agent returns the command line of a kind's agents, without the parts that only the head knows.
 func (c *Cluster) agent(k capacityfile.Kind) provider.Agent {
 	return provider.Agent{Golaunch: c.golaunch, Coordinator: "HEAD", Flags: k.Agent}
 }
 
-// provider returns the provider of a kind, as this machine would call it.
+// provider returns the provider of a kind, for calls from this machine.
 func (c *Cluster) provider(ctx context.Context, k capacityfile.Kind) (provider.Provider, error) {
 	p, err := provider.New(ctx, c.file, k, c.agent(k), "")
 	if err != nil {
@@ -97,12 +98,12 @@ func (c *Cluster) clouds(ctx context.Context) (all []*provider.Cloud, err error)
 	return all, nil
 }
 
-// limited bounds a call of a kind's provider.
+// limited returns a context that bounds a call of a kind's provider.
 func limited(ctx context.Context, k capacityfile.Kind) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, k.Limit, fmt.Errorf("the provider did not answer within %v", k.Limit))
 }
 
-// DryRun writes the calls that would create the head and a node of each kind.
+// DryRun writes the command lines that would create the head and a node of each kind.
 func (c *Cluster) DryRun(ctx context.Context, w io.Writer) error {
 	c.note()
 	var b bytes.Buffer
@@ -133,10 +134,10 @@ func (c *Cluster) DryRun(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// dir is where the head keeps the cluster's files, below the home directory.
+// dir returns the directory of the cluster's files on the head, as a path below the home directory.
 func (c *Cluster) dir() string { return ".golaunch/clusters/" + c.file.Name }
 
-// coordinatorWords are the coordinator's arguments, with its files in dir.
+// coordinatorWords returns the coordinator's arguments, for files in dir.
 func (c *Cluster) coordinatorWords(dir string) []string {
 	words := []string{"coordinator", "--json", "--capacity=" + dir + "/cluster.yaml", "--state-dir=" + dir + "/state"}
 	if c.file.Listen != "" {
@@ -207,7 +208,7 @@ func unless(ok bool, err error) error {
 	return err
 }
 
-// hint says how the cluster is used.
+// hint tells the user how to use the cluster.
 func (c *Cluster) hint(h *head, address string) {
 	if h.ssh == nil {
 		c.Say(fmt.Sprintf("golaunch --coordinator %s -- COMMAND runs a job; golaunch down %s ends the cluster", address, c.path))
@@ -216,13 +217,13 @@ func (c *Cluster) hint(h *head, address string) {
 	c.Say(fmt.Sprintf("golaunch exec %[1]s 'golaunch -- COMMAND' runs a job; golaunch attach %[1]s opens a shell; golaunch down %[1]s ends the cluster", c.path))
 }
 
-// check finds problems before anything is started: it asks providers for their nodes, if this
-// machine can.
+// check finds problems before anything is started. It asks the providers that this machine can call
+// for their nodes.
 func (c *Cluster) check(ctx context.Context, h *head) error {
 	for _, k := range c.file.Kinds {
 		cloud := slices.Contains(capacityfile.Clouds, k.Provider)
 		if !cloud && (h == nil || h.ssh != nil) || cloud && h != nil && h.ssh != nil && c.file.Head.Kind == "" {
-			continue // the head asks, with its own programs and keys
+			continue // only the head has the programs and keys for this provider
 		}
 		p, err := c.provider(ctx, k)
 		if err != nil {
@@ -245,8 +246,8 @@ func (c *Cluster) check(ctx context.Context, h *head) error {
 	return nil
 }
 
-// checkOthers fails if the cluster has machines before it is started: golaunch down could not tell
-// whose machines they are.
+// checkOthers fails if machines with the cluster's tag exist before the cluster is started, since
+// they may be those of another cluster, and golaunch down would delete them too.
 func (c *Cluster) checkOthers(ctx context.Context, p *provider.Cloud) error {
 	all, err := p.Cluster(ctx)
 	if err != nil {
@@ -260,7 +261,7 @@ func (c *Cluster) checkOthers(ctx context.Context, p *provider.Cloud) error {
 	return nil
 }
 
-// deliver writes the files that the coordinator reads.
+// deliver writes the files that the coordinator reads to the head.
 func (c *Cluster) deliver(ctx context.Context, h *head, text []byte, values string) error {
 	r, w := io.Pipe()
 	go func() {
@@ -290,7 +291,7 @@ func (c *Cluster) deliver(ctx context.Context, h *head, text []byte, values stri
 	return nil
 }
 
-// home is a path below the home directory, as a word of the shell.
+// home returns a path below the home directory, as a word for the shell.
 func home(path string) string { return `"$HOME"/` + shellword.Quote(path) }
 
 // expand replaces ~/ by the home directory.
@@ -301,9 +302,9 @@ func expand(path string) string {
 	return path
 }
 
-// processes defines the shell function pids, which prints the pids of processes that have an
-// argument. The argument must have a dot: the pattern has \. in its place, so that grep does not
-// find itself.
+// processes defines the shell function pids, which prints the pids of the processes that have a
+// given argument. The argument must contain a dot. The pattern for grep has \. instead of the dot,
+// so that grep does not find its own process.
 const processes = `pids() {
 	grep -lsxz -e "$(printf %s "$1" | sed 's/[][\.*^$]/\\&/g')" /proc/[0-9]*/cmdline | cut -d / -f 3
 }
@@ -313,11 +314,12 @@ const (
 	// stopTime is how long a coordinator may take to end, and startTime how long it may take to
 	// listen, in tenths of a second.
 	stopTime, startTime = 200, 300
-	// setupLimit bounds the commands of a head.
+	// setupLimit bounds the run of the head's setup commands.
 	setupLimit = time.Hour
 )
 
-// stopScript ends the processes of a head.
+// stopScript returns a script that ends the coordinator on a head. It also defines the function
+// stop, which ends the processes that have a given argument.
 func (c *Cluster) stopScript() string {
 	return processes + fmt.Sprintf(`stop() {
 	i=0
@@ -333,8 +335,8 @@ stop "--state-dir=$d/state"
 `, stopTime, home(c.dir()))
 }
 
-// start runs the commands of the head and starts its coordinator. If a coordinator runs already,
-// the new one replaces it.
+// start runs the setup commands of the head, and starts the coordinator there. If a coordinator
+// runs already, the new one replaces it.
 func (c *Cluster) start(ctx context.Context, h *head, was state) (address string, err error) {
 	commands := c.file.HeadSetup
 	if c.file.Head.Kind != "" {
@@ -387,7 +389,7 @@ cat "$d/out"
 	return address, c.startNode(ctx, h, self, address)
 }
 
-// workDir is the coordinator's working directory, in which the file's commands start.
+// workDir returns the coordinator's working directory, in which the commands of the file run.
 func (c *Cluster) workDir(h *head) string {
 	if h.ssh != nil {
 		return `"$d"`
@@ -399,7 +401,8 @@ func (c *Cluster) workDir(h *head) string {
 	return shellword.Quote(dir)
 }
 
-// startNode starts an agent on a head that is a machine of a kind, as Ray's head runs jobs too.
+// startNode starts an agent on the head if the head is a machine of a kind, because in Ray, too,
+// the head runs jobs.
 func (c *Cluster) startNode(ctx context.Context, h *head, self, address string) error {
 	if c.file.Head.Kind == "" {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// cluster opens a file, with a stand-in for aws, whose machines are in a file. Its head may have been
-// reached by ssh before.
+// cluster opens a cluster's file, and puts a stand-in for aws into PATH. The stand-in lists
+// machines. reached says whether ssh has reached the cluster's head before.
 func cluster(t *testing.T, text, machines string, reached bool) (c *Cluster, said *strings.Builder, left func() string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -45,8 +45,8 @@ func cluster(t *testing.T, text, machines string, reached bool) (c *Cluster, sai
 	}
 }
 
-// TestDownWithoutItsHead: down deletes the machines that the cloud lists. It does not claim that
-// nothing is left of nodes that only the head knew.
+// TestDownWithoutItsHead: down deletes the machines that the cloud lists. It must not report that
+// nothing is left, because only the head knew the nodes of some kinds.
 func TestDownWithoutItsHead(t *testing.T) {
 	const (
 		kinds   = "name: c\nhead: {kind: k}\nkinds:\n  k: {max: 1, cpus: 1, aws: [--region=r, --instance-type=m]}\n"
@@ -77,7 +77,8 @@ func TestDownWithoutItsHead(t *testing.T) {
 	}
 }
 
-// TestHeadNonce: the nonce stays the same until lists must have the head, and then changes.
+// TestHeadNonce: the nonce stays the same for as long as the cloud may not list the head yet, and
+// then changes.
 func TestHeadNonce(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "head")
 	get := func() string {

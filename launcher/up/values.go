@@ -17,8 +17,9 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
-// values returns the values of the cluster's file, one value a line, with digests of the files that
-// it names and of this golaunch. Two files that differ only in their form have the same values.
+// values returns the values of the cluster's file, one value on each line, with digests of the
+// files that the file names and of this golaunch. Two files that differ only in their form have the
+// same values.
 func (c *Cluster) values() (string, error) {
 	root, err := capacityfile.Tree(c.text)
 	if err != nil {
@@ -42,7 +43,8 @@ func (c *Cluster) values() (string, error) {
 	return strings.Join(lines, "\n") + "\n", nil
 }
 
-// flatten adds the values below a node as lines, each with its path.
+// flatten adds a line for each value below a node of the YAML tree. The line has the value's path
+// and the value.
 func flatten(path string, n *yaml.Node, lines *[]string) {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -58,7 +60,7 @@ func flatten(path string, n *yaml.Node, lines *[]string) {
 	}
 }
 
-// digest is a digest of a file or a directory, without its times.
+// digest returns a digest of a file or a directory. It does not depend on the times of files.
 func digest(path string) (string, error) {
 	if _, err := os.Stat(path); err != nil {
 		return "", err
@@ -98,8 +100,9 @@ func difference(was, now string) (all []string) {
 	return all
 }
 
-// rewritten is the file for the coordinator on a head. It has the paths at which deliver puts this
-// machine's files, and its kinds have the numbers of GPUs and CPUs of their nodes.
+// rewritten returns the file for the coordinator on a head. In it, the paths of this machine's
+// files are replaced by those at which deliver puts them, and each kind has the numbers of GPUs and
+// CPUs of its nodes.
 func (c *Cluster) rewritten(ctx context.Context, h *head, homeDir string) ([]byte, error) {
 	root, err := capacityfile.Tree(c.text)
 	if err != nil {
@@ -164,7 +167,7 @@ func (c *Cluster) shape(ctx context.Context, root *yaml.Node, k capacityfile.Kin
 	return nil
 }
 
-// put sets the value of a name in a mapping.
+// put sets the value for a name in a YAML mapping.
 func put(n *yaml.Node, name, value string) {
 	if old := entry(n, name); old != nil {
 		old.SetString(value)
@@ -177,7 +180,7 @@ func put(n *yaml.Node, name, value string) {
 
 func scalar(text string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: text} }
 
-// entry is the value of a name in a mapping; nil if there is none.
+// entry returns the value for a name in a YAML mapping; nil if there is none.
 func entry(n *yaml.Node, name string) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return nil

@@ -54,7 +54,7 @@ func Resolve(ctx context.Context, text string, defaultPort int) (Endpoint, error
 	return e, nil
 }
 
-// Resolves reports whether this node knows a host by that name.
+// Resolves reports whether this node can find an address for the host's name.
 func Resolves(ctx context.Context, host string) bool {
 	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
 	defer cancel()
@@ -62,12 +62,12 @@ func Resolves(ctx context.Context, host string) bool {
 	return err == nil
 }
 
-// ForOthers leaves only addresses that other nodes can reach. Debian's /etc/hosts gives a machine's
-// own name the address 127.0.1.1. The endpoint then gets the address from own, and say gets a
-// message.
+// ForOthers returns the endpoint with only those addresses that other nodes can reach. Debian's
+// /etc/hosts gives a machine's own name the address 127.0.1.1. The endpoint then gets the address
+// from own, and say gets a message.
 func (e Endpoint) ForOthers(ctx context.Context, own func(context.Context) (netip.Addr, error), say func(string)) (Endpoint, error) {
 	if _, err := netip.ParseAddr(e.Host); err == nil || e.Host == "localhost" {
-		return e, nil // the user named this address
+		return e, nil // the user chose this address, not a name
 	}
 	remote := slices.DeleteFunc(slices.Clone(e.Addrs), netip.Addr.IsLoopback)
 	if len(remote) > 0 {
@@ -94,7 +94,7 @@ func Dial(ctx context.Context, at string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", at)
 }
 
-// Dialer is [Dial] for one address.
+// Dialer returns a function that calls [Dial] with this address.
 func Dialer(at string) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) { return Dial(ctx, at) }
 }

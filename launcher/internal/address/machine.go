@@ -25,8 +25,9 @@ func MachineName() (string, error) {
 	return name, nil
 }
 
-// MachineID is equal for exactly those processes that have this process's addresses: it names this
-// boot of the machine, and the network namespace. It is empty if the system does not tell it.
+// MachineID names this boot of the machine and this process's network namespace. Two processes have
+// the same MachineID if and only if they have the same network addresses. It is empty if the system
+// does not tell it.
 func MachineID() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	network, noNetwork := os.Readlink("/proc/self/ns/net")
@@ -88,7 +89,8 @@ func Global() ([]netip.Addr, error) {
 	return addrs, nil
 }
 
-// OfInterface is the first address of a network interface, IPv4 before IPv6.
+// OfInterface returns the first IPv4 address of a network interface, or the first IPv6 address if
+// it has no IPv4 address.
 func OfInterface(name string) (netip.Addr, error) {
 	i, err := net.InterfaceByName(name)
 	if err != nil {
@@ -147,7 +149,7 @@ func Reachable(ctx context.Context, node placement.Node) (netip.Addr, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
 	defer cancel()
-	addrs, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", node.Name) // the name may mean nothing
+	addrs, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", node.Name) // an error is no problem: the name need not resolve
 	for _, a := range addrs {
 		if a = a.Unmap(); !a.IsLoopback() {
 			if own, ours, err := Own([]netip.Addr{a}); err != nil || ours {

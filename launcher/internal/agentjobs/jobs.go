@@ -16,7 +16,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
-// Node is the node.
+// Node has what the preparation of a job must know of the node.
 type Node struct {
 	Dir  *jobdir.Agent
 	As   submitter.Policy
@@ -25,19 +25,21 @@ type Node struct {
 	Ports ports.Range
 }
 
-// Job is a job as the node must know it.
+// Job has the parts of a job that the node needs.
 type Job struct {
 	// MasterPort is the port of the job's store; 0 means any free port.
 	MasterPort int
 	// Ports are the ports that the job may use.
 	Ports  ports.Range
 	LogDir string
-	// Task returns what the job's ranks run here, at an address, with an environment to inherit.
+	// Task returns what the job's ranks run here, at an address, with the environment that they
+	// inherit.
 	Task   func(at netip.Addr, environ []string) (agent.Task, error)
 	Output func(agent.Speaker) logs.RankOptions
 }
 
-// Ready prepares a job with the rights of the user who submitted it. parse reads its Task.
+// Ready prepares a job with the rights of the user who submitted it. It reads the job's task with
+// parse.
 func (n Node) Ready(id string, as agent.Assignment, at netip.Addr, parse func(task []byte) (Job, error)) (agent.Work, error) {
 	user, err := n.As.User(as.Submitter)
 	if err != nil {

@@ -24,10 +24,10 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Kind is a kind of node with its provider.
+// Kind is a kind of node, with the provider that makes such nodes.
 type Kind struct {
 	capacity.Kind
-	// Provider is one of Providers. Words are its arguments in the file.
+	// Provider is one of Providers. Words are the arguments that the file gives to it.
 	Provider string
 	Words    []string
 	// Agent has further flags of the kind's agents.
@@ -40,7 +40,7 @@ type Kind struct {
 	Limit time.Duration
 }
 
-// File is what a file says.
+// File has the contents of a capacity file.
 type File struct {
 	Kinds []Kind
 	// Max bounds the nodes of all kinds together; 0 means no bound.
@@ -52,10 +52,10 @@ type File struct {
 	Notes []string
 }
 
-// Providers are what a kind may name.
+// Providers are the providers that a kind may name.
 var Providers = []string{"aws", "azure", "exec", "gcp", "kubernetes", "slurm", "ssh"}
 
-// Clouds are the providers whose nodes are machines without golaunch.
+// Clouds are the providers whose machines start without golaunch, which must be installed on them.
 var Clouds = []string{"aws", "azure", "gcp"}
 
 // firstWord names the first word that a provider must have.
@@ -137,7 +137,7 @@ func Parse(text []byte) (File, error) {
 	return file, file.check()
 }
 
-// Tree is the one value of a file, without aliases.
+// Tree returns the only YAML value of a file, with aliases replaced by their values.
 func Tree(text []byte) (*yaml.Node, error) {
 	var doc, more yaml.Node
 	d := yaml.NewDecoder(bytes.NewReader(text))
@@ -177,7 +177,7 @@ func expand(n *yaml.Node, left *int) (*yaml.Node, error) {
 	return &out, nil
 }
 
-// limits are users with a number of GPUs for each priority.
+// limits reads a mapping from users to the number of GPUs that they may hold at each priority.
 func limits(n *yaml.Node) (map[string]map[string]int, error) {
 	all := map[string]map[string]int{}
 	err := each(n, func(user string, at, n *yaml.Node) error {
@@ -245,7 +245,7 @@ func each(n *yaml.Node, f func(key string, at, value *yaml.Node) error) error {
 	return nil
 }
 
-// wrong says that the file must have something else at this place.
+// wrong returns an error that says what the file must have at this place.
 func wrong(n *yaml.Node, want string) error {
 	switch n.Kind {
 	case yaml.ScalarNode:
@@ -284,7 +284,7 @@ func parseKind(name string, at, n *yaml.Node) (Kind, error) {
 	return k, nil
 }
 
-// defaults sets what depends on the provider.
+// defaults sets the defaults that depend on the provider.
 func (k *Kind) defaults() {
 	if k.Limit == 0 {
 		k.Limit = defaultLimit

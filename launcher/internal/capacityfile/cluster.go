@@ -11,22 +11,24 @@ import (
 	"github.com/golaunch/golaunch/internal/core/capacity"
 )
 
-// Cluster is what golaunch up needs to know beside the kinds of nodes.
+// Cluster has the values of a file, besides the kinds of nodes, that only golaunch up uses.
 type Cluster struct {
 	// Name is the cluster's name, by which golaunch finds its machines in a cloud.
 	Name string
 	Head Head
 	// Listen is where the coordinator listens, in the form of its --listen.
 	Listen string
-	// User is the user who logs in to machines of a cloud; when empty, the default of the machine's
-	// image. Key is the file of a private key; when empty, golaunch makes a key.
+	// User is the user as whom golaunch logs in to machines of a cloud; when empty, the default
+	// user of the machine's image. Key is the file of a private key for this login; when empty,
+	// golaunch makes a key.
 	User, Key string
-	// Files go to the head and to machines of a cloud.
+	// Files are copied to the head and to machines of a cloud.
 	Files []Mount
 	// Setup are commands that each node runs first. HeadSetup are commands that the head runs
 	// first.
 	Setup, HeadSetup []string
-	// Public says that golaunch reaches a head that is a cloud's machine at its public address.
+	// Public says that golaunch reaches the head at its public address, if the head is a cloud's
+	// machine.
 	Public bool
 }
 
@@ -36,7 +38,7 @@ type Head struct{ Host, Kind string }
 // Mount is a file or directory, From on this machine and To on the nodes.
 type Mount struct {
 	To, From string
-	// Line is the line in the file.
+	// Line is the number of the line in the cluster's file.
 	Line int
 }
 
@@ -99,7 +101,8 @@ func head(n *yaml.Node) (h Head, err error) {
 	return h, err
 }
 
-// word reads a scalar that a command takes as a word, and not as an option.
+// word reads a scalar that is passed to a command. It refuses a text that the command would take
+// for an option.
 func word(n *yaml.Node, want string) (string, error) {
 	text, err := scalar(n, want)
 	if err == nil && (text == "" || strings.HasPrefix(text, "-") || strings.ContainsAny(text, " \t\n\x00")) {
@@ -125,7 +128,7 @@ func mounts(n *yaml.Node) (all []Mount, err error) {
 	return all, err
 }
 
-// check checks parts of a file against each other.
+// check checks that the parts of a file fit together.
 func (f *File) check() error {
 	if f.Name == "" {
 		f.Name = DefaultName

@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// isRay reports whether a file is one of Ray's cluster launcher.
+// isRay reports whether a file is written for Ray's cluster launcher.
 func isRay(root *yaml.Node) bool {
 	return root.Kind == yaml.MappingNode && slices.ContainsFunc(root.Content, func(n *yaml.Node) bool {
 		return slices.Contains([]string{"cluster_name", "available_node_types", "head_node_type"}, n.Value)
@@ -50,12 +50,13 @@ var unserved = map[string]string{
 	"no_restart":                    "not needed: jobs go on while the coordinator restarts",
 }
 
-// note says that something has no effect.
+// note records that a part of the file has no effect, and why.
 func (r *rayFile) note(at *yaml.Node, why string) {
 	r.Notes = append(r.Notes, fmt.Sprintf("line %d: %s: %s", at.Line, at.Value, why))
 }
 
-// void reports whether a value says nothing.
+// void reports whether a value sets nothing: whether it is empty, null or false, or has only such
+// values.
 func void(n *yaml.Node) bool {
 	switch n.Kind {
 	case yaml.ScalarNode:
@@ -188,7 +189,7 @@ func (r *rayFile) auth(key string, at, n *yaml.Node) (err error) {
 	case "ssh_private_key":
 		r.Key, err = scalar(n, "the file of a private key")
 	case "ssh_public_key":
-		_, err = scalar(n, "the file of a public key") // ssh-keygen makes it from the private key
+		_, err = scalar(n, "the file of a public key") // not used: ssh-keygen makes the public key from the private one
 	case "ssh_proxy_command":
 		if !void(n) {
 			err = fmt.Errorf("line %d: ssh_proxy_command: put ProxyCommand into your ssh_config", at.Line)
@@ -205,7 +206,7 @@ func RayName(name string) string {
 	return strings.NewReplacer(".", "-", "_", "-").Replace(strings.ToLower(name))
 }
 
-// nodeType takes one of available_node_types.
+// nodeType makes a kind from one entry of available_node_types.
 func (r *rayFile) nodeType(name string, at, n *yaml.Node) error {
 	k := Kind{Provider: r.cloud.kind, Words: slices.Clone(r.cloud.words), Tags: map[string]string{}}
 	k.Name, k.Max, k.Idle, k.StartTimeout = RayName(name), r.maxWorkers, r.idle, defaultStartTimeout
@@ -268,7 +269,7 @@ func (r *rayFile) nodeType(name string, at, n *yaml.Node) error {
 	return nil
 }
 
-// resources reads what each node has, by Ray's names.
+// resources reads the CPUs, the GPUs and the memory of each node, by Ray's names.
 func (r *rayFile) resources(k *Kind, n *yaml.Node) error {
 	return each(n, func(key string, at, n *yaml.Node) (err error) {
 		switch key {
@@ -289,7 +290,7 @@ func (r *rayFile) resources(k *Kind, n *yaml.Node) error {
 	})
 }
 
-// local is Ray's provider for existing machines.
+// local makes the file for Ray's provider "local", which uses existing machines.
 func (r *rayFile) local() (File, error) {
 	k := Kind{Provider: "ssh", Agent: nil}
 	k.Name, k.Idle, k.StartTimeout = "worker", r.idle, defaultStartTimeout

@@ -27,7 +27,7 @@ func read(t *testing.T, name string) File {
 	return file
 }
 
-// hasWords checks a kind, and what it says to its provider.
+// hasWords checks a kind, and the words that its provider gets.
 func hasWords(t *testing.T, k Kind, name, provider string, least, most, cpus, gpus int, want ...string) {
 	t.Helper()
 	if k.Name != name || k.Provider != provider || k.Min != least || k.Max != most || k.Node.CPUs != cpus || len(k.Node.GPUs) != gpus {

@@ -12,7 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// rayCloud is the provider in a file of Ray's, with the options that each node gets from it.
+// rayCloud is the cloud that a file of Ray's names as its provider, with the options that all nodes
+// share.
 type rayCloud struct {
 	kind  string
 	words []string
@@ -25,7 +26,7 @@ var rayProviderFields = []string{
 	"use_internal_ips",
 }
 
-// setProvider takes a field of Ray's provider.
+// setProvider takes a field of the provider section of a file of Ray's.
 func (r *rayFile) setProvider(key string, at, n *yaml.Node) error {
 	c := &r.cloud
 	if key == "type" {
@@ -65,7 +66,7 @@ func (r *rayFile) setProvider(key string, at, n *yaml.Node) error {
 	case key == "use_internal_ips":
 		r.Public = n.Value != "true"
 		return nil
-	case kind == "gcp" && key == "region": // the zone has it
+	case kind == "gcp" && key == "region": // ignored: the zone implies the region
 		return nil
 	case key == "cache_stopped_nodes":
 		r.note(at, "not served: golaunch deletes the nodes that it gives back")
@@ -88,7 +89,7 @@ func (r *rayFile) setProvider(key string, at, n *yaml.Node) error {
 	return fmt.Errorf("line %d: %q is no field of Ray's provider %s that golaunch knows", at.Line, key, kind)
 }
 
-// config turns a node_config into options of the cloud's command.
+// config turns the node_config of a node type into options of the cloud's command.
 func (c *rayCloud) config(r *rayFile, k *Kind, n *yaml.Node) error {
 	maps.Copy(k.Tags, c.tags)
 	switch c.kind {
@@ -101,14 +102,14 @@ func (c *rayCloud) config(r *rayFile, k *Kind, n *yaml.Node) error {
 	}
 }
 
-// add adds an option. Its value may be anything but a structure.
+// add adds an option. Its value must be a scalar.
 func (k *Kind) add(option string, n *yaml.Node) error {
 	text, err := scalar(n, "a value")
 	k.Words = append(k.Words, option+"="+text)
 	return err
 }
 
-// These are fields of EC2's RunInstances: texts, lists of texts, and structures.
+// The fields of EC2's RunInstances that golaunch takes: texts, lists of texts, and structures.
 var (
 	awsTexts      = []string{"ImageId", "InstanceType", "KeyName", "SubnetId", "UserData", "KernelId", "RamdiskId"}
 	awsLists      = []string{"SecurityGroupIds", "SecurityGroups"}
@@ -119,7 +120,8 @@ var (
 	}
 )
 
-// awsField takes a field of EC2's RunInstances: ImageId is --image-id of the command.
+// awsField turns a field of EC2's RunInstances into an option of the command: ImageId becomes
+// --image-id.
 func awsField(r *rayFile, k *Kind, key string, at, n *yaml.Node) error {
 	option := "--" + kebab(key)
 	switch {
@@ -130,7 +132,7 @@ func awsField(r *rayFile, k *Kind, key string, at, n *yaml.Node) error {
 		k.Words = append(append(k.Words, option), all...)
 		return err
 	case slices.Contains(awsStructures, key):
-		if key == "Placement" { // Placement says more than the provider's zone
+		if key == "Placement" { // Placement replaces the provider's zone, because it may say more
 			k.Words = slices.DeleteFunc(k.Words, func(w string) bool { return strings.HasPrefix(w, "--placement=") })
 		}
 		var value any
@@ -193,7 +195,7 @@ func awsTags(r *rayFile, k *Kind, at, n *yaml.Node) error {
 	return nil
 }
 
-// kebab is image-id for ImageId.
+// kebab turns a name such as ImageId into image-id.
 func kebab(name string) string {
 	var b strings.Builder
 	for i, r := range name {
@@ -307,7 +309,8 @@ func gcpDisk(k *Kind, key string, at, n *yaml.Node) error {
 	})
 }
 
-// gcpImage are the options for an image, such as projects/P/global/images/family/F.
+// gcpImage returns the options for an image, which is named as in
+// projects/P/global/images/family/F.
 func gcpImage(text string) ([]string, bool) {
 	_, rest, found := strings.Cut(text, "projects/")
 	project, image, global := strings.Cut(rest, "/global/images/")

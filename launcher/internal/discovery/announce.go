@@ -14,9 +14,9 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 )
 
-// localName is the name of a socket in Linux's abstract namespace (unix(7)). There a coordinator
-// tells its address. The socket leaves no file behind, and other machines and containers do not see
-// it.
+// localName is the name of a socket in Linux's abstract namespace (unix(7)). A coordinator tells
+// its address to programs that connect to this socket. The socket leaves no file behind, and other
+// machines and containers cannot see it.
 func localName() string { return fmt.Sprintf("@golaunch-coordinator-%d", os.Getuid()) }
 
 // Tell announces to processes of this machine where a coordinator listens and which protocol it
@@ -34,14 +34,14 @@ func Tell(at string, protocol int) (io.Closer, error) {
 				return
 			}
 			_ = conn.SetDeadline(time.Now().Add(localLimit))
-			_, _ = fmt.Fprintln(conn, at, protocol) // a reader that has gone needs no answer
+			_, _ = fmt.Fprintln(conn, at, protocol) // an error means that the reader has gone
 			_ = conn.Close()
 		}
 	}()
 	return l, nil
 }
 
-// localLimit bounds asking for a coordinator on this machine.
+// localLimit bounds the question for a coordinator on this machine.
 const localLimit = 5 * time.Second
 
 // Find finds this user's coordinator on this machine. It returns "" if there is none. It also

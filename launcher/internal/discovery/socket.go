@@ -45,11 +45,12 @@ func (l jobListener) Accept() (net.Conn, error) {
 	}
 }
 
-// maxLabel bounds an ID in the name of a socket (unix(7): 108 bytes).
+// maxLabel bounds the part of a socket's name that stands for an ID, because the whole name has at
+// most 108 bytes (unix(7)).
 const maxLabel = 64
 
-// label stands for an ID in a name. The label of a long ID begins with a dash; no ID begins with
-// one.
+// label returns the text that stands for an ID in a socket's name. For a long ID the text begins
+// with a dash, with which no ID begins.
 func label(job string) string {
 	if len(job) <= maxLabel {
 		return job
@@ -59,8 +60,8 @@ func label(job string) string {
 }
 
 // Jobs are the IDs of this user's jobs with a socket on this machine, sorted, without very long
-// IDs. Any user can make a socket with such a name, so Jobs checks the owner of each. An error is
-// about reading /proc/net/unix.
+// IDs. Any user can make a socket with such a name, so Jobs checks the owner of each. Jobs fails
+// only if it cannot read /proc/net/unix.
 func Jobs(ctx context.Context) ([]string, error) {
 	names, err := jobSockets()
 	var jobs []string
@@ -83,8 +84,8 @@ func jobSockets() (names []string, err error) {
 	}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)
-		// Num RefCount Protocol Flags Type St Inode Path; a socket that listens has the flag
-		// __SO_ACCEPTCON (net/unix/af_unix.c).
+		// The fields are Num, RefCount, Protocol, Flags, Type, St, Inode and Path. A socket that
+		// listens has the flag __SO_ACCEPTCON (net/unix/af_unix.c).
 		if len(fields) == 8 && fields[3] == "00010000" && strings.HasPrefix(fields[7], jobPrefix()) {
 			names = append(names, fields[7])
 		}
@@ -93,7 +94,7 @@ func jobSockets() (names []string, err error) {
 	return names, nil
 }
 
-// labelOf is the label in a name, after the process's ID.
+// labelOf returns the label in a socket's name, which follows the pid.
 func labelOf(name string) string {
 	_, job, _ := strings.Cut(strings.TrimPrefix(name, jobPrefix()), "-")
 	return job
@@ -102,8 +103,8 @@ func labelOf(name string) string {
 // ErrNoJob says that a job has no socket on this machine.
 var ErrNoJob = errors.New("no such job on this machine")
 
-// Dial connects to the coordinator of this user's job on this machine, or to one of several jobs
-// with that ID.
+// Dial connects to the coordinator of this user's job on this machine. If several jobs have the ID,
+// it connects to one of them.
 func Dial(ctx context.Context, job string) (net.Conn, error) {
 	all, err := jobSockets()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { suite.Main(m) }
 
-// TestJobSockets finds jobs of short and long IDs, and nothing else.
+// TestJobSockets checks that Jobs finds jobs with short and long IDs, and nothing else.
 func TestJobSockets(t *testing.T) {
 	long := strings.Repeat("x", 200)
 	for _, job := range []string{"sockets-1", long} {
@@ -47,8 +47,8 @@ func TestJobSockets(t *testing.T) {
 	}
 }
 
-// TestForeignSocket ignores another user's socket under this user's name: no job of this user has
-// it.
+// TestForeignSocket checks that a socket of another user, with a name of this user's jobs, is
+// ignored.
 func TestForeignSocket(t *testing.T) {
 	if os.Getuid() != 0 {
 		suite.Missing(t, "only root can be another user too")
@@ -76,7 +76,7 @@ sys.stdin.read()`, name[1:])
 	if conn, err := net.Dial("unix", name); err != nil {
 		t.Fatal(err)
 	} else {
-		_ = conn.Close() // it is there
+		_ = conn.Close() // the dial showed that the socket exists
 	}
 	if _, err := Dial(t.Context(), "sockets-foreign"); !errors.Is(err, ErrNoJob) {
 		t.Errorf("%v", err)

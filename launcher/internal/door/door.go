@@ -3,8 +3,9 @@
 //
 // These nodes know each other's names and the job's ID, but neither a free port nor a secret. Node
 // 0 opens a door at one of a few ports that follow from the ID. The door tells the coordinator's
-// address and, sealed by munge, the token. The address need not be secret: those who learn it
-// cannot join without the token. The door of another job names that job, so it cannot be mistaken.
+// address and, sealed by munge, the token. The address need not be secret: no process can join
+// without the token. A door's answer names its job, so no node takes the door of another job for
+// its own.
 package door
 
 import (
@@ -31,9 +32,9 @@ import (
 
 const (
 	portsPerJob = 4
-	// portStep is the distance between the ports of a job in the default range.
+	// portStep is the distance, in the default range, between the ports that a job's door may have.
 	portStep = 1237
-	// talkLimit bounds one conversation.
+	// talkLimit bounds one conversation between a door and a node.
 	talkLimit = 10 * time.Second
 	// maxVisitors bounds concurrent conversations: each may start a munge process.
 	maxVisitors = 64
@@ -43,21 +44,23 @@ const (
 
 	// Quiet is how long node 0 may be late before the other nodes say that they wait for it.
 	Quiet = 3 * time.Second
-	// knockLimit is how long the other nodes wait: a scheduler starts all nodes at once.
+	// knockLimit is how long the other nodes wait for node 0. It can be short, because a scheduler
+	// starts all nodes at once.
 	knockLimit = 5 * time.Minute
 )
 
 // defaultPorts are used when the job has no port range.
 var defaultPorts = ports.Range{First: 15000, Last: 19999}
 
-// Door names the ports of a job's door, which follow from the job's name. All nodes share the
-// range.
+// Door has what determines the ports of a job's door: the job's name, and the range of ports, which
+// is the same on all nodes.
 type Door struct {
 	Job   string
 	Ports ports.Range
 }
 
-// port is the i-th port that the door may have. A small range has fewer ports than portsPerJob.
+// port returns the i-th of the ports that the door may have. In a range smaller than portsPerJob,
+// ports repeat.
 func (d Door) port(i int) uint16 {
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, d.Job) // never fails
@@ -135,7 +138,7 @@ func (o *Opened) serve(ctx context.Context, warn func(error)) {
 				warn(fmt.Errorf("cannot seal the job's token for %v: %w", conn.RemoteAddr(), err))
 				return
 			}
-			_, _ = io.WriteString(conn, answer) // a node that missed it knocks again
+			_, _ = io.WriteString(conn, answer) // a node that got no answer knocks again
 		})
 	}
 }
@@ -143,7 +146,7 @@ func (o *Opened) serve(ctx context.Context, warn func(error)) {
 // Close returns when all conversations have ended.
 func (o *Opened) Close() {
 	o.cancel()
-	_ = o.listener.Close() // it is open, so Close cannot fail
+	_ = o.listener.Close() // Close cannot fail, since the listener is open
 	o.running.Wait()
 }
 
@@ -169,7 +172,7 @@ func (d Door) Knock(ctx context.Context, host string, say func(string)) (Answer,
 		case err == nil || errors.Is(err, errSealed):
 			return a, err
 		case why == nil || !errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil:
-			// If only ctx ended this try, the earlier reason stays.
+			// If the end of ctx was the only reason why this try failed, the earlier reason stays.
 			why = err
 		}
 		if ctx.Err() != nil {

@@ -38,8 +38,8 @@ func TestDoor(t *testing.T) {
 	at := netip.MustParseAddr("127.23.5.1")
 	const job = "job-of-the-door-test"
 	coordinator := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 7), Port: 4711}
-	// Other listeners have the first ports: the door of another job, a program with another
-	// protocol, and a silent one.
+	// Other listeners hold the first ports: the door of another job, a program with another
+	// protocol, and a program that sends nothing.
 	for i, text := range []string{"golaunch-door-1 another 10.0.0.8:1 -\n", "SSH-2.0-OpenSSH_9.2\r\n", ""} {
 		answering(t, netip.AddrPortFrom(at, Door{Job: job}.port(i)), text)
 	}

@@ -19,16 +19,16 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/simnode"
 )
 
-// Variable has the enlistment of an agent, unless standard input has it. No other user of the
-// machine can read either.
+// Variable is the environment variable that holds an agent's enlistment. If it is not set, the
+// agent reads the enlistment from its standard input. Other users of the machine can read neither.
 const Variable = helper.Enlistment
 
-// Enlistment is what an agent of a Job must know.
+// Enlistment is what an agent of a job must know before it joins.
 type Enlistment[Job any] struct {
 	Job Job
 	// Coordinator is ADDRESS:PORT, and Token the secret of this job alone.
 	Coordinator, Token string
-	// Run is jobdir.Run's ID.
+	// Run is the ID of the run, as in jobdir.Run.
 	Run string
 	// Tied says that the node must end when its standard input ends.
 	Tied bool
@@ -61,7 +61,7 @@ func Read[Job any]() (e Enlistment[Job], err error) {
 	if text, ok := os.LookupEnv(Variable); ok {
 		in = strings.NewReader(text)
 	}
-	err = os.Unsetenv(Variable) // other users can look at processes that this one starts
+	err = os.Unsetenv(Variable) // other users may be able to read the environment of processes that this one starts
 	// The token is in this process's memory: keep it from core files and from the user's other
 	// processes.
 	err = errors.Join(err, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
@@ -81,7 +81,7 @@ func Read[Job any]() (e Enlistment[Job], err error) {
 func (e Enlistment[Job]) Signals() <-chan os.Signal {
 	heard := make(chan os.Signal, 8)
 	signal.Notify(heard, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // so that a write to a lost console fails
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // so that a write to a lost console fails and does not end the process
 	if e.Tied {
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)

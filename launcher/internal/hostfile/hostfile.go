@@ -18,7 +18,7 @@ import (
 // maxFile bounds a file of hosts, in bytes.
 const maxFile = 16 << 20
 
-// Host is a machine and its slots; 0 slots are as many as the job wants.
+// Host is a machine and its slots; with 0 slots it takes as many ranks as the job wants.
 type Host struct {
 	Name  string
 	Slots int
@@ -60,7 +60,8 @@ func cutEntry(list string) (entry, rest string) {
 	return list, ""
 }
 
-// Read reads a file. A host on several lines without slots has one slot for each (orte_hosts(7)).
+// Read reads a file. If a host is on several lines without slots, each line counts as one slot
+// (orte_hosts(7)).
 func Read(path string) ([]Host, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -105,8 +106,8 @@ func parseLines(text string) ([]Host, error) {
 	return h.hosts, nil
 }
 
-// parseLine reads HOST, HOST:SLOTS or HOST slots=SLOTS. It checks max_slots but ignores the value:
-// mpirun may exceed the slots up to that number; golaunch never exceeds them.
+// parseLine reads HOST, HOST:SLOTS or HOST slots=SLOTS. It checks max_slots but ignores the value,
+// up to which mpirun may exceed the slots, because golaunch never exceeds the slots.
 func parseLine(fields []string) (names []string, slots int, err error) {
 	if names, slots, err = parseEntry(fields[0]); err != nil {
 		return nil, 0, err
@@ -138,7 +139,7 @@ func parseLine(fields []string) (names []string, slots int, err error) {
 func parseEntry(text string) (names []string, slots int, err error) {
 	at := strings.LastIndexByte(text, '@') + 1
 	user, host := text[:at], text[at:]
-	end := strings.LastIndexByte(host, ']') + 1 // an IPv6 address has colons before that
+	end := strings.LastIndexByte(host, ']') + 1 // colons inside the brackets belong to an IPv6 address
 	if i := strings.IndexByte(host[end:], ':'); i >= 0 {
 		end += i
 		if slots, err = parseSlots(host[end+1:]); err != nil {
@@ -171,17 +172,17 @@ func parseSlots(text string) (int, error) {
 	return n, nil
 }
 
-// hostList is the hosts so far.
+// hostList has the hosts that were read so far.
 type hostList struct {
 	hosts []Host
-	// index has the place of each host by its name without the user.
+	// index has each host's position in hosts, by the host's name without the user.
 	index map[string]int
 	// lines counts each host's lines without slots.
 	lines []int
 }
 
-// add adds hosts with that many slots each; 0 if the entry names no slots. With lines, a host that
-// is already in the list gets one more slot.
+// add adds hosts with the given number of slots each, 0 if the entry names no slots. If lines is
+// true, a host that is already in the list, without slots, gets one more slot.
 func (h *hostList) add(names []string, slots int, lines bool) error {
 	if len(h.hosts)+len(names) > hostlist.Max {
 		return fmt.Errorf("more than %d hosts", hostlist.Max)
@@ -207,8 +208,8 @@ func (h *hostList) add(names []string, slots int, lines bool) error {
 
 func withoutUser(name string) string { return name[strings.LastIndexByte(name, '@')+1:] }
 
-// NodeName is the host's name as a node; empty if its name cannot be a node's, as with an IPv6
-// address.
+// NodeName returns the name of the host's node. It is empty if a node cannot have the host's name,
+// for instance because that is an IPv6 address.
 func NodeName(host string) string {
 	name := withoutUser(host)
 	if !wire.ValidName(name) {
@@ -217,8 +218,8 @@ func NodeName(host string) string {
 	return name
 }
 
-// Check refuses a name that is not plainly a host's to ssh, or to a shell that ssh starts for a
-// ProxyCommand.
+// Check refuses a name that ssh, or a shell that ssh starts for a ProxyCommand, might take for
+// something else than a host.
 func Check(name string) error {
 	host := withoutUser(name)
 	user := strings.TrimSuffix(name, host)

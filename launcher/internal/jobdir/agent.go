@@ -24,24 +24,23 @@ type Agent struct {
 	owned io.Closer
 
 	mu sync.Mutex
-	// elsewhere has the directories of jobs that chose their own directory.
+	// elsewhere has the places of jobs that chose a directory outside of Base.
 	elsewhere map[string]place
 	// done counts the jobs that have ended.
 	done int
 }
 
-// place is where the directory of a job is, and the rights to it.
+// place is the directory below which a job's directory is, and the rights with which to use it.
 type place struct {
 	base   string
 	access logs.Access
 }
 
-// maxNamesakes bounds the agents with the same name on a machine, without a chosen directory.
+// maxNamesakes bounds the agents on a machine that have the same name and chose no directory.
 const maxNamesakes = 100
 
-// TakeAgent takes a directory below base. If another agent has the directory, it fails if the user
-// chose the directory, or if this agent is to adopt the ranks there. Otherwise it takes another
-// directory.
+// TakeAgent takes the directory base/name for this agent. If another agent uses that directory,
+// TakeAgent fails if chosen is true. Otherwise it takes a directory with a number after the name.
 func TakeAgent(base, name string, chosen, shared bool) (*Agent, error) {
 	a := &Agent{Shared: shared, elsewhere: map[string]place{}}
 	run := logs.NewRun()
@@ -76,8 +75,8 @@ func (a *Agent) checkShared(base string) error {
 // Close lets another agent have the directory.
 func (a *Agent) Close() error { return a.owned.Close() }
 
-// Open opens the directory of a job that runs with the given rights, in the directory that the job
-// chose, or in the agent's. The cluster names the run.
+// Open opens the directory of a job, below the directory that the job chose, or else below Base.
+// The files get the given rights. cluster is the ID of the run.
 func (a *Agent) Open(job, chosen, cluster string, rights *safefile.Rights) (*logs.Dir, error) {
 	if chosen == "" {
 		return logs.Access{Job: rights}.OpenDir(a.Base, job)
@@ -85,7 +84,7 @@ func (a *Agent) Open(job, chosen, cluster string, rights *safefile.Rights) (*log
 	access := logs.Access{Base: rights, Job: rights}
 	dir, err := take(access, chosen, job, cluster, true)
 	if err == nil {
-		a.note(job, place{chosen, access}) // not before Open: the directory may have another job's output
+		a.note(job, place{chosen, access}) // only after take: until then the directory may have another job's output
 	}
 	return dir, err
 }
@@ -99,8 +98,8 @@ func (a *Agent) note(job string, p place) {
 	a.elsewhere[job] = p
 }
 
-// pruneEvery is after how many jobs the agent removes the files of old jobs: a pass costs some
-// system calls for each job that is kept.
+// pruneEvery is the number of ended jobs after which the agent removes the files of old jobs. It
+// does not do so after each job, because that costs some system calls for each job that is kept.
 const pruneEvery = 20
 
 // Done notes that a job has ended, and from time to time removes the files of old jobs.

@@ -13,14 +13,14 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
-// kept is for how many ended jobs a directory that golaunch has chosen keeps the files.
+// kept is the number of ended jobs whose files stay in a directory that golaunch has chosen.
 const kept = 200
 
 // Workspaces is the name of the directory with the workspaces of jobs, beside their files. No job or
 // node can have this name.
 const Workspaces = ".workspaces"
 
-// Temp is this user's place for the files of jobs that name no directory.
+// Temp returns this user's directory for the files of jobs that name no directory.
 func Temp() string { return filepath.Join(os.TempDir(), fmt.Sprintf("golaunch-%d", os.Getuid())) }
 
 // Base returns the directory that the user chose, or else makes and returns Temp.
@@ -31,8 +31,8 @@ func Base(dir string) (string, error) {
 	return Temp(), private(Temp())
 }
 
-// errCannotMake says that golaunch cannot make a directory. A directory that another user has
-// planted is another error.
+// errCannotMake says that golaunch cannot make a directory. If another user has put something in
+// its place, that is a different error.
 var errCannotMake = errors.New("cannot make a directory for logs")
 
 // private makes a directory in a place where other users can make directories too. It refuses a
@@ -82,8 +82,8 @@ func passable(dir string) error {
 	return err
 }
 
-// take takes the directory of a job for a run. If another run has the directory, this run cannot
-// begin if the user chose the directory; otherwise it takes another directory.
+// take takes the directory of a job for a run. If another run uses the directory, take fails if the
+// user chose the directory, and otherwise takes another one.
 func take(w logs.Access, base, name, run string, chosen bool) (*logs.Dir, error) {
 	if !chosen {
 		return w.TakeFree(base, name, run)

@@ -14,15 +14,16 @@ import (
 type Run struct {
 	// Chosen is the user's directory for logs; empty for the temporary directory.
 	Chosen string
-	// Subdir is below the temporary directory: several nodes may share a machine.
+	// Subdir is this node's part of the temporary directory, since several nodes may share a
+	// machine.
 	Subdir string
 	// ID is the same for all processes of this run, and differs from other runs of a job with the
 	// same job ID.
 	ID string
-	// Name is the name of a job's directory, by its ID.
+	// Name returns the name of a job's directory for the job's ID.
 	Name func(job string) string
-	// Warn gets the reason why the job runs without files. It is nil for a node whose coordinator
-	// warns instead.
+	// Warn gets the reason why the job runs without files. It is nil on a node where the
+	// coordinator's process warns instead.
 	Warn func(error)
 
 	mu  sync.Mutex
@@ -31,7 +32,8 @@ type Run struct {
 }
 
 // Open makes the directory of the job's files. If no directory can be made, a job without a chosen
-// directory runs without files. Only the coordinator knows the final job ID.
+// directory runs without files. Open needs the final ID of the job, which only the coordinator
+// knows.
 func (r *Run) Open(job string) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,8 +57,8 @@ func (r *Run) Open(job string) (err error) {
 	return err
 }
 
-// GiveUp removes the directory of a job that this node gave up, before that job began, in favour of
-// the given job.
+// GiveUp removes the directory that this node opened for another job, which it gave up before that
+// job began. The node now runs the given job.
 func (r *Run) GiveUp(job string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,10 +73,10 @@ func (r *Run) GiveUp(job string) error {
 	return dir.Remove()
 }
 
-// Dir is nil before Open.
+// Dir returns the job's directory; nil before Open.
 func (r *Run) Dir() *logs.Dir { return r.dir }
 
-// Path is empty if there are no files.
+// Path returns the path of the job's directory; empty if the job runs without files.
 func (r *Run) Path() string {
 	if r.dir == nil {
 		return ""
@@ -82,8 +84,9 @@ func (r *Run) Path() string {
 	return r.dir.Path()
 }
 
-// Close ends the run. It removes a needless directory, unless the directory existed before. In the
-// temporary directory, it keeps only the directories of the last jobs.
+// Close ends the run. If needless is true, it removes the job's directory, unless the directory
+// existed before the run. Of the directories in the temporary directory, it keeps only those of the
+// last jobs.
 func (r *Run) Close(needless bool) error {
 	switch {
 	case r.Path() == "":

@@ -8,10 +8,12 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
-// WorkspacesDir has the workspaces of this user's jobs without a cluster.
+// WorkspacesDir returns the directory with the workspaces of this user's jobs that run without a
+// cluster.
 func WorkspacesDir() string { return filepath.Join(Temp(), Workspaces) }
 
-// Pack packs the workspace of a job. The archive has no ID if the job has none.
+// Pack packs the workspace of a job. If dir is empty, the job has no workspace, and the archive has
+// no ID.
 func Pack(dir string, limit int64) (*workspace.Archive, error) {
 	if dir == "" {
 		return new(workspace.Archive), nil

@@ -19,7 +19,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Wanted says how this machine becomes a node.
+// Wanted has what the user and the scheduler want of this machine as a node.
 type Wanted struct {
 	// Name is the node's name; the host name when empty. Address is the node's address, and
 	// Interface the network interface that has it. Without both, the user chose no address.
@@ -31,7 +31,7 @@ type Wanted struct {
 	Labels    map[string]string
 }
 
-// Bare is the node without GPUs.
+// Bare returns the node without GPUs.
 func (w Wanted) Bare() (placement.Node, error) {
 	node, err := w.located()
 	if err == nil && !wire.ValidName(node.Name) {
@@ -40,7 +40,7 @@ func (w Wanted) Bare() (placement.Node, error) {
 	return node, err
 }
 
-// Reachable is where other nodes reach this one.
+// Reachable returns the address at which other nodes reach this one.
 func (w Wanted) Reachable(ctx context.Context) (netip.Addr, error) {
 	node, err := w.located()
 	if err != nil {
@@ -49,7 +49,7 @@ func (w Wanted) Reachable(ctx context.Context) (netip.Addr, error) {
 	return address.Reachable(ctx, node)
 }
 
-// located is the node with its name, which may be invalid, and its addresses.
+// located returns the node with its name and its addresses. It does not check the name.
 func (w Wanted) located() (node placement.Node, err error) {
 	node = placement.Node{Name: w.Name, CPUs: runtime.NumCPU(), Labels: w.Labels}
 	if node.Name == "" {
@@ -64,8 +64,8 @@ func (w Wanted) located() (node placement.Node, err error) {
 	return node, err
 }
 
-// WithGPUs is the node with its GPUs, and all devices that the driver shows. A machine without GPUs
-// is an error.
+// WithGPUs returns the node with its GPUs, and all devices that the driver shows. A machine without
+// GPUs is an error.
 func (w Wanted) WithGPUs(ctx context.Context) (node placement.Node, devices []gpu.Device, err error) {
 	if node, err = w.Bare(); err != nil {
 		return node, nil, err
@@ -93,14 +93,15 @@ func (w Wanted) GPUs(ctx context.Context, node string) ([]placement.GPU, []gpu.D
 	return gpus, devices, err
 }
 
-// driverError adds golaunch doctor's code to the error.
+// driverError adds to the error the code by which golaunch doctor explains it.
 func driverError(node string, err error) error {
 	f := health.DriverError(err)
 	f.Node = node
 	return errors.New(f.String())
 }
 
-// addr is the address that the user chose for this node; invalid if none.
+// addr returns the address that the user chose for this node. It is the zero Addr if the user chose
+// none.
 func (w Wanted) addr(name string) (addr netip.Addr, err error) {
 	switch {
 	case w.Address != "" && w.Interface != "":
@@ -113,8 +114,8 @@ func (w Wanted) addr(name string) (addr netip.Addr, err error) {
 	return address.Parse(w.Address, name)
 }
 
-// gpus are the visible devices of this machine, or without a driver, the GPUs that a scheduler
-// gave. why says why there are none.
+// gpus returns the visible devices of this machine. Without a driver, it returns the GPUs that a
+// scheduler gave. If there are no GPUs, why says why.
 func (w Wanted) gpus(ctx context.Context) (gpus []placement.GPU, devices []gpu.Device, why string, err error) {
 	devices, why, err = gpu.Survey(ctx)
 	ours, hidden := gpu.Visible(devices)

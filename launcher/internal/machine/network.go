@@ -8,7 +8,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Network returns what golaunch knows about the network of this node, at addr, and how it knows.
+// Network returns the facts about the network of this node, whose address is addr, and the evidence
+// for them.
 func Network(addr netip.Addr) (nccl.Facts, string, error) {
 	interfaces, err := nccl.Interfaces()
 	if err != nil {
@@ -27,7 +28,7 @@ func OpenDevice(name string) error {
 	return f.Close()
 }
 
-// LabelNetwork labels the node with what other nodes need to know of its network.
+// LabelNetwork gives the node a label with the facts about its network that other nodes need.
 func LabelNetwork(node *placement.Node) error {
 	facts, _, err := Network(node.Addr)
 	if err != nil {

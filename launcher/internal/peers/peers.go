@@ -16,12 +16,12 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
-// most bounds the coordinators of one cluster: a cluster may lose three of seven at the same time,
-// and each further coordinator makes every step slower.
+// most bounds the coordinators of one cluster. With seven, a cluster may lose three at the same
+// time; more coordinators would make every step of Raft slower.
 const most = 7
 
-// Resolve returns where the coordinators of a list, separated by commas, listen, each as HOST:PORT.
-// It skips a host without an address if other hosts have one.
+// Resolve returns the addresses, HOST:PORT, of the coordinators in a list whose entries are
+// separated by commas. It skips a host without an address if other hosts have one.
 func Resolve(ctx context.Context, list string, defaultPort int) (addrs []string, err error) {
 	var unknown error
 	for text := range strings.SplitSeq(list, ",") {
@@ -64,11 +64,12 @@ func Parse(texts []string, defaultPort int) ([]string, error) {
 	return peers, nil
 }
 
-// Self is this process among its peers: its name in their list, and where it listens.
+// Self is this process as one of the peers: its name in their list, and the address at which it
+// listens.
 type Self struct{ Name, Listen string }
 
 // Find returns which of the peers this process is: the peer that listen names, or else the peer
-// whose host is this machine. own is the address at which others reach this machine.
+// whose host is this machine. own returns the address at which others reach this machine.
 func Find(
 	ctx context.Context, peers []string, listen string, defaultPort int, own func(context.Context) (netip.Addr, error), say func(string),
 ) (Self, error) {

@@ -20,11 +20,12 @@ const (
 	maxPause = 2 * time.Second
 )
 
-// Inside reports whether this process is in a pod: the kubelet sets the variable in each container.
+// Inside reports whether this process is in a pod. It reads a variable that the kubelet sets in
+// each container.
 func Inside() bool { return os.Getenv("KUBERNETES_SERVICE_HOST") != "" }
 
-// Await calls ask, and in a pod calls it again for up to NameLimit while the name server has no
-// answer.
+// Await calls ask. In a pod, while the name server has no answer, it calls ask again, for up to
+// NameLimit.
 func Await[T any](ctx context.Context, warn func(error), ask func(context.Context) (T, error)) (T, error) {
 	found, err := ask(ctx)
 	if !Unresolved(err) {
@@ -35,8 +36,9 @@ func Await[T any](ctx context.Context, warn func(error), ask func(context.Contex
 	return Retry(ctx, warn, found, err, ask)
 }
 
-// Retry calls ask until the name is known or ctx ends, and warns of each reason once. If ctx ends
-// first, it returns last, the result of the caller's own call, and the newest reason.
+// Retry calls ask until the name is known or ctx ends, and warns of each reason once. last and why
+// are the result and the error of a first call, which the caller made. If ctx ends before the name
+// is known, Retry returns last and the newest error.
 func Retry[T any](ctx context.Context, warn func(error), last T, why error, ask func(context.Context) (T, error)) (T, error) {
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(maxPause),
 		backoff.WithMaxElapsedTime(0))

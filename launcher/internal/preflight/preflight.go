@@ -1,5 +1,5 @@
-// Package preflight looks at this machine before it becomes a node, and writes what it found into
-// the node's labels.
+// Package preflight checks this machine before it becomes a node, and writes its findings into the
+// node's labels.
 package preflight
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// What to do about a node with findings.
+// The policies: what to do about a node with findings.
 const (
 	Off     = "off"
 	Warn    = "warn"
@@ -22,7 +22,7 @@ const (
 	Fail    = "fail"
 )
 
-// Check refuses any other policy.
+// Check returns an error for a text that is none of these policies.
 func Check(policy string) error {
 	if !slices.Contains([]string{Off, Warn, Exclude, Fail}, policy) {
 		return usage.Errorf("preflight %q: off, warn, exclude or fail", policy)
@@ -30,8 +30,8 @@ func Check(policy string) error {
 	return nil
 }
 
-// Examine labels the node with what it finds. With gpus it looks at devices, all that the driver
-// shows.
+// Examine labels the node with what it finds. If gpus is true, it also checks devices, which are
+// all devices that the driver shows.
 func Examine(
 	ctx context.Context, policy string, node *placement.Node, gpus bool, devices []gpu.Device, system health.System,
 ) []health.Finding {

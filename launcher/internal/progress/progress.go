@@ -1,4 +1,5 @@
-// Package progress follows how far a job has come, and tells a terminal and Kubeflow's Trainer.
+// Package progress follows the progress of a job, and reports it on a terminal and to Kubeflow's
+// Trainer.
 package progress
 
 import (
@@ -20,7 +21,8 @@ const startsAfter = 2 * time.Second
 type Samples func(ctx context.Context) iter.Seq2[[]report.Series, error]
 
 // Follow reports the job's progress until ctx ends: on the last line of a terminal if shows says
-// so, and to Kubeflow's Trainer. If there is neither, it asks no node and returns nil.
+// so, and to Kubeflow's Trainer. If the progress goes to neither, Follow asks no node and returns
+// nil.
 func Follow(ctx context.Context, r *reporter.Reporter, shows bool, ask Samples) *Follower {
 	trainer, err := trainjob.Here(os.Getenv)
 	if err != nil {
@@ -39,7 +41,7 @@ func Follow(ctx context.Context, r *reporter.Reporter, shows bool, ask Samples) 
 	for ctx.Err() == nil { // so that Follow continues when a coordinator is started again
 		for series, err := range ask(ctx) {
 			if err != nil {
-				break // the job has ended, or its watch says why not
+				break // the job has ended, or its watch reports the error
 			}
 			p.take(ctx, series, time.Now())
 		}
@@ -60,7 +62,7 @@ type rankSeen struct {
 	at time.Time
 }
 
-// seenFor is how long such a report counts.
+// seenFor is how long the last report about a rank counts.
 const seenFor = 10 * time.Second
 
 // Follower follows a job's progress.
@@ -72,7 +74,7 @@ type Follower struct {
 	told    time.Time
 	pushed  time.Time
 	failed  bool
-	// unpushed is the newest progress until it is pushed, then nil.
+	// unpushed is the newest progress if it has not been pushed to the Trainer yet, else nil.
 	unpushed *report.Progress
 }
 
@@ -88,7 +90,7 @@ func (p *Follower) take(ctx context.Context, series []report.Series, now time.Ti
 	p.told = now
 	var running []report.Usage
 	for rank, s := range p.ranks {
-		if now.Sub(s.at) > seenFor { // its node was lost, or the job has fewer ranks now
+		if now.Sub(s.at) > seenFor { // the rank's node was lost, or the job has fewer ranks now
 			delete(p.ranks, rank)
 			continue
 		}
@@ -125,7 +127,7 @@ func (p *Follower) End(ending report.Ending) {
 	}
 }
 
-// forTrainer is progress in the terms of Kubeflow's Trainer.
+// forTrainer translates progress into the terms of Kubeflow's Trainer.
 func forTrainer(p report.Progress, now time.Time) trainjob.Progress {
 	status := trainjob.Progress{Percent: -1, Remaining: -1, At: now}
 	if p.Total > 0 {
@@ -137,7 +139,8 @@ func forTrainer(p report.Progress, now time.Time) trainjob.Progress {
 	return status
 }
 
-// push warns of the first failure alone, because the job does not depend on pushes.
+// push sends progress to the Trainer. It warns only of the first failure, because the job does not
+// depend on pushes.
 func (p *Follower) push(ctx context.Context, progress trainjob.Progress) {
 	err := p.trainer.Push(ctx, progress)
 	if err != nil && !p.failed && ctx.Err() == nil {

@@ -12,7 +12,7 @@ import (
 // aws calls the command of AWS.
 type aws struct {
 	cfg CloudConfig
-	// options are the options of run-instances, and everywhere the options of each call.
+	// options are options of run-instances. everywhere are options of all commands.
 	options, everywhere []string
 }
 
@@ -29,7 +29,8 @@ func newAWS(o options, cfg CloudConfig) (aws, error) {
 		err = errors.New("golaunch sets the tag Name itself")
 	}
 	a := aws{cfg: cfg, options: o.without(awsGlobal...), everywhere: o.only(awsGlobal...)}
-	// A launch template may have user data, which these options would replace, and the user's key.
+	// If the user has a key and names a launch template, the template may have the key, and user
+	// data that these options would replace.
 	ours := !o.has("--key-name", "--user-data") && !(cfg.Login.Own && o.has("--launch-template"))
 	if err == nil && cfg.Login.PublicKey != "" && ours {
 		a.options = append(a.options, "--user-data", fmt.Sprintf("#cloud-config\nssh_authorized_keys: [%q]\n", cfg.Login.PublicKey))
@@ -45,9 +46,9 @@ func (a aws) call(ctx context.Context, words ...string) ([]byte, error) {
 	return call{env: awsEnv, name: "aws", args: append(append(args, "--output", "json"), a.everywhere...)}.run(ctx)
 }
 
-// words create the instance of a tag. EC2 makes one instance for a client token, no matter how many
-// calls have it, and remembers the token for a day after the instance has ended. So a tag that is
-// used again needs a nonce.
+// words returns the command that creates the instance of a tag. EC2 makes only one instance for a
+// client token, no matter how many calls have the token. It remembers the token for a day after the
+// instance has ended, so a tag that is used again needs a nonce.
 func (a aws) words(tag, nonce string) []string {
 	var tags []string
 	for _, pair := range pairs(a.cfg.tags()) {
@@ -61,7 +62,7 @@ func (a aws) words(tag, nonce string) []string {
 	}, a.options...)
 }
 
-// quoted is a text in the command's shorthand syntax.
+// quoted quotes a text for the command's shorthand syntax.
 func quoted(text string) string {
 	if !strings.ContainsAny(text, " ,={}[]'\"\\") {
 		return text

@@ -17,7 +17,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// ec2 is a moto server that the aws command calls.
+// ec2 is a moto server that stands for EC2, with the aws command that calls it.
 type ec2 struct {
 	t      *testing.T
 	faults string
@@ -53,7 +53,7 @@ func startEC2(t *testing.T) *ec2 {
 	return e
 }
 
-// cloud is a provider of spot instances.
+// cloud returns a provider of spot instances.
 func (e *ec2) cloud(kind string, words ...string) *Cloud {
 	e.t.Helper()
 	words = append([]string{"--region=us-west-2", "--endpoint-url=" + e.url, "--instance-type=p4d.24xlarge", "--image-id=ami-12c6146b"}, words...)
@@ -75,7 +75,7 @@ func (e *ec2) fails(action string, n, status int, code, message string) {
 	}
 }
 
-// TestAWS asks moto, by the real command of AWS, for spot instances.
+// TestAWS runs the real aws command to get spot instances from moto.
 func TestAWS(t *testing.T) {
 	e := startEC2(t)
 	t.Setenv("AWS_MAX_ATTEMPTS", "2")
@@ -83,8 +83,8 @@ func TestAWS(t *testing.T) {
 	if gpus, cpus, err := p.Shape(t.Context()); err != nil || gpus != 8 || cpus != 96 {
 		t.Errorf("%d GPUs, %d CPUs, %v", gpus, cpus, err)
 	}
-	// One throttled call is repeated by the command itself, and the second coordinator's calls make
-	// no second instance.
+	// The command itself repeats a throttled call. The calls of a second coordinator make no second
+	// instance.
 	e.fails("RunInstances", 1, 503, "RequestLimitExceeded", "Request limit exceeded.")
 	for _, tags := range [][]string{{"c-1", "c-2"}, {"c-1"}} {
 		if err := p.Create(t.Context(), tags); err != nil {
@@ -124,7 +124,7 @@ func TestAWS(t *testing.T) {
 	if err := e.cloud("k", "--instance-type=p99.large").Create(t.Context(), []string{"c-5"}); err == nil || !strings.Contains(err.Error(), "Invalid value 'p99.large' for InstanceType") {
 		t.Error(err)
 	}
-	// If a tag is used again after the end of its instance, each nonce makes a new instance.
+	// When a tag is used again after the end of its instance, each new nonce makes a new instance.
 	for _, nonce := range []string{"-a", "-b"} {
 		if err := errors.Join(p.CreateAgain(t.Context(), "c-head", nonce), p.CreateAgain(t.Context(), "c-head", nonce)); err != nil {
 			t.Fatal(err)
@@ -149,8 +149,8 @@ func TestAWS(t *testing.T) {
 	}
 }
 
-// TestNoSecretInACall: the words of calls are visible to the users of the machine, and to readers
-// of a cloud's tags or logs.
+// TestNoSecretInACall: calls contain no secret, because users of the machine, and readers of a
+// cloud's tags or logs, can see them.
 func TestNoSecretInACall(t *testing.T) {
 	cfg := CloudConfig{Cluster: "c", Kind: "k", Token: "a-secret-of-the-cluster", Login: Login{Key: "/key", PublicKey: "ssh-ed25519 AAAA"}, Setup: []string{"true"}}
 	for name, words := range map[string][]string{
@@ -169,7 +169,8 @@ func TestNoSecretInACall(t *testing.T) {
 	}
 }
 
-// TestUserData has golaunch's key, and replaces no user data of a launch template if the user has a key.
+// TestUserData checks that the user data has golaunch's key, and that it does not replace a launch
+// template's user data if the user has a key.
 func TestUserData(t *testing.T) {
 	for _, c := range []struct {
 		words string
@@ -211,8 +212,8 @@ func TestOptionsOfClouds(t *testing.T) {
 	}
 }
 
-// machine puts a stand-in for ssh in front of PATH. Its remote machine is a directory of this
-// machine.
+// machine puts a stand-in for ssh in front of PATH. A directory of this machine stands for the home
+// directory of the remote machine.
 func machine(t *testing.T) (home string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -305,7 +306,8 @@ func TestSetupFails(t *testing.T) {
 	})
 }
 
-// TestAnotherArchitecture is known as soon as ssh reaches the machine.
+// TestAnotherArchitecture: golaunch reports a machine of another architecture as soon as ssh
+// reaches the machine.
 func TestAnotherArchitecture(t *testing.T) {
 	home := machine(t)
 	uname := filepath.Join(t.TempDir(), "uname")
@@ -323,7 +325,8 @@ func TestAnotherArchitecture(t *testing.T) {
 	}
 }
 
-// TestNoProcessOutlivesAKill: a command is killed with its children when this process is killed.
+// TestNoProcessOutlivesAKill: when golaunch is killed, a command that it runs is killed too, with
+// its children.
 func TestNoProcessOutlivesAKill(t *testing.T) {
 	if os.Getenv("CALL_TEST") != "" {
 		_, _ = run(context.Background(), nil, "sh", "-c", "sleep 1000 & echo $! >$CALL_TEST; wait")

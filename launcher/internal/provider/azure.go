@@ -11,8 +11,8 @@ import (
 // azure calls the command of Azure. The name of a machine is its tag.
 type azure struct {
 	cfg CloudConfig
-	// options are the options of vm create, and everywhere the options of each call. group names
-	// the resource group.
+	// options are options of vm create. everywhere are options of all commands. group is the option
+	// that names the resource group.
 	options, everywhere, group []string
 	// tags are the tags in the user's options.
 	tags []string
@@ -126,7 +126,8 @@ func (a azure) remove(ctx context.Context, all []Machine) error {
 	return err
 }
 
-// rest returns the IDs of the resources that az has made for machines of the cluster.
+// rest returns the IDs of the resources that az has made for machines of the cluster and that still
+// exist.
 func (a azure) rest(ctx context.Context) ([]string, error) {
 	query := fmt.Sprintf("[?tags.%q=='%s'].{ID:id}", clusterTag, a.cfg.Cluster)
 	out, err := a.call(ctx, append(append([]string{"resource", "list"}, a.group...), "--query", query)...)

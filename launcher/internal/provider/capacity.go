@@ -19,11 +19,13 @@ type Cluster struct {
 	// Coordinator has the HOST:PORT of each coordinator, separated by commas. It is empty if there
 	// will be no coordinator.
 	Coordinator string
-	// TokenFile has the coordinator's token; empty for the default. Token is the token itself.
+	// TokenFile is the file of the coordinator's token; empty for the default file. Token is the
+	// token itself.
 	TokenFile, Token string
 }
 
-// Capacity returns the nodes that a cluster's coordinator may ask for. path is the path of file.
+// Capacity returns the kinds of nodes that a cluster's coordinator may ask for, with their
+// providers. path is the path of file.
 func Capacity(ctx context.Context, path string, file capacityfile.File, c Cluster) ([]rendezvous.Capacity, error) {
 	if len(file.Kinds) == 0 {
 		return nil, nil
@@ -33,7 +35,7 @@ func Capacity(ctx context.Context, path string, file capacityfile.File, c Cluste
 		return nil, fmt.Errorf("cannot find the program that new nodes run: %w", err)
 	}
 	token := c.TokenFile
-	if token != "" { // agents have other working directories
+	if token != "" { // an absolute path, because agents have other working directories
 		if token, err = filepath.Abs(token); err != nil {
 			return nil, err
 		}
@@ -58,7 +60,8 @@ func Capacity(ctx context.Context, path string, file capacityfile.File, c Cluste
 	return all, nil
 }
 
-// fillShape asks the cloud how many GPUs and CPUs nodes have, unless the file says so.
+// fillShape asks the cloud how many GPUs and CPUs the nodes of a kind have, if the file does not
+// say it.
 func fillShape(ctx context.Context, cloud *Cloud, c *rendezvous.Capacity) error {
 	if len(c.Node.GPUs) > 0 || c.Node.CPUs > 0 {
 		return nil

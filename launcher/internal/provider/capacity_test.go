@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestNewNodesFindWhatTheCoordinatorFinds: new nodes find the same files as the coordinator,
-// although they start in another directory.
+// TestNewNodesFindWhatTheCoordinatorFinds: a relative path names the same file for new nodes as for
+// the coordinator, although new nodes start in another directory.
 func TestNewNodesFindWhatTheCoordinatorFinds(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Cloud asks a cloud for machines, and starts an agent on each over ssh. A machine is found by its
-// tags in the cloud, so there is no file to keep.
+// Cloud asks a cloud for machines, and starts an agent on each over ssh. It finds its machines by
+// their tags in the cloud, so it keeps no file about them.
 type Cloud struct {
 	cfg CloudConfig
 	api cloud
@@ -24,20 +24,21 @@ type Cloud struct {
 
 // CloudConfig has the common settings of the machines of a kind.
 type CloudConfig struct {
-	// Cluster and Kind are the names by which golaunch finds the machines.
+	// Cluster and Kind are the names in the tags by which golaunch finds the machines.
 	Cluster, Kind string
-	// Tags are further tags.
+	// Tags are further tags of the machines.
 	Tags  map[string]string
 	Agent Agent
 	Login Login
-	// Token is the token with which agents join. It goes through ssh's standard input.
+	// Token is the token with which agents join. golaunch sends it through ssh's standard input.
 	Token string
-	// Setup are commands that run before the agent. Files are on the machine before them.
+	// Setup are commands that run on a machine before its agent starts. Files are copied to the
+	// machine before Setup runs.
 	Setup []string
 	Files []File
 }
 
-// The tags of a machine. Its name is the tag of its claim.
+// The cloud's tags of a machine. The machine's name is the tag that the coordinator chose for it.
 const (
 	clusterTag = "golaunch-cluster"
 	kindTag    = "golaunch-kind"
@@ -47,27 +48,28 @@ const (
 type Machine struct {
 	// Tag is the machine's name, and ID the cloud's name for it.
 	Tag, ID string
-	// State is for people. Running says that a login may work.
+	// State is the cloud's word for the machine's state, to be shown to people. Running says that a
+	// login may work.
 	State   string
 	Running bool
 	// Private and Public are the machine's addresses, if it has them.
 	Private, Public string
 }
 
-// cloud calls the command of a cloud. It finds machines by cluster and kind, or by the cluster
-// alone if the kind is empty.
+// cloud calls the command of a cloud. list returns the machines of a kind, or of the whole cluster
+// if kind is empty.
 type cloud interface {
 	// create asks for machines. After an error, some of them may exist. A tag that may have had a
 	// machine before needs a nonce.
 	create(ctx context.Context, tags []string, nonce string) error
 	list(ctx context.Context, kind string) ([]Machine, error)
 	remove(ctx context.Context, all []Machine) error
-	// line is a command line that create runs.
+	// line returns a command line that create runs.
 	line(tag string) []string
 }
 
-// usualUsers are the users that a cloud makes on its machines for golaunch. On AWS, the image has a
-// user.
+// usualUsers are the users that golaunch has a cloud create on its machines. On AWS, the machine's
+// image has a user already.
 var usualUsers = map[string]string{"azure": "azureuser", "gcp": "golaunch"}
 
 // NewCloud returns a provider for words: options of the command that creates machines in a cloud,
@@ -99,13 +101,13 @@ func (p *Cloud) Create(ctx context.Context, tags []string) error {
 	return p.api.create(ctx, tags, "")
 }
 
-// CreateAgain asks for a machine whose tag an earlier machine may have had. All calls with the same
-// nonce make one machine.
+// CreateAgain asks for a machine whose tag an earlier machine may have had. Calls with the same
+// nonce make one machine together.
 func (p *Cloud) CreateAgain(ctx context.Context, tag, nonce string) error {
 	return p.api.create(ctx, []string{tag}, nonce)
 }
 
-// Login returns the login of ssh on the cloud's machines.
+// Login returns the settings with which ssh logs in to the cloud's machines.
 func (p *Cloud) Login() Login { return p.cfg.Login }
 
 // Line implements Provider.
@@ -203,11 +205,11 @@ func (p *Cloud) Deliver(ctx context.Context, tags []string) (states, failed map[
 			return nil
 		})
 	}
-	_ = all.Wait() // the errors are in errs
+	_ = all.Wait() // each call has added its error to errs
 	return states, failed
 }
 
-// tags are the tags of a machine in its cloud.
+// tags returns the tags that each machine gets in its cloud.
 func (c CloudConfig) tags() map[string]string {
 	all := maps.Clone(c.Tags)
 	if all == nil {
@@ -233,7 +235,7 @@ func decode[T any](name string, out []byte) (all []T, err error) {
 	return all, nil
 }
 
-// atOnce bounds the concurrent commands that ask for one machine each.
+// atOnce bounds how many commands run at the same time. Each asks for one machine.
 const atOnce = 8
 
 // each calls f for each tag, and begins no more calls after an error.

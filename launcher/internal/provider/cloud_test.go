@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestCloudsByTheirCommands: each call has only arguments that the command documents. No cloud is
-// asked: the commands are stand-ins.
+// TestCloudsByTheirCommands: each call has only arguments that the cloud's command documents. The
+// commands are stand-ins, which ask no cloud.
 func TestCloudsByTheirCommands(t *testing.T) {
 	dir, err := filepath.Abs("testdata")
 	if err != nil {
@@ -94,7 +94,7 @@ func TestCloudsByTheirCommands(t *testing.T) {
 			t.Errorf("%s: %v, %v", c.name, states, err)
 		}
 		words := append([]string{c.refused}, c.words...)
-		for i, w := range words[1:] { // the command has each option once
+		for i, w := range words[1:] { // no option may occur twice
 			if name, _, _ := strings.Cut(c.refused, "="); strings.HasPrefix(w, name+"=") {
 				words = append(words[:i+1:i+1], words[i+2:]...)
 				break

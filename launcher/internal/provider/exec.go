@@ -8,7 +8,8 @@ import (
 	"io"
 )
 
-// Exec asks a command for nodes; docs/capacity.md is its contract. Command has at least one word.
+// Exec asks a command for nodes. docs/capacity.md describes what it sends to the command and
+// expects from it. Command has at least one word.
 type Exec struct {
 	Kind    string
 	Command []string

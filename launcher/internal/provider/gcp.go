@@ -10,7 +10,8 @@ import (
 // gcp calls the command of Google Cloud. The name of an instance is its tag.
 type gcp struct {
 	cfg CloudConfig
-	// options are the options of create, everywhere the options of each call, and zone is the zone.
+	// options are options of instances create. everywhere are options of all commands. zone is the
+	// option that names the zone.
 	options, everywhere []string
 	zone                string
 }
@@ -31,7 +32,8 @@ func newGCP(o options, cfg CloudConfig) (gcp, error) {
 		return g, errors.New("there is no --machine-type")
 	}
 	g.zone = zones[0]
-	// Of several options with one name, gcloud takes only the last.
+	// If an option occurs several times, gcloud takes only the last, so all labels must be in one
+	// option.
 	labels := append(pairs(cfg.tags()), o.values("--labels")...)
 	metadata := o.values("--metadata")
 	if cfg.Login.PublicKey != "" {
@@ -52,8 +54,9 @@ func (g gcp) call(ctx context.Context, verb string, words ...string) ([]byte, er
 	return call{name: "gcloud", args: append(g.words(verb, words...), "--quiet")}.run(ctx)
 }
 
-// createWords create instances. If some fail, gcloud creates the others. It waits for them, because
-// gcloud reports only after a wait that a zone has no capacity.
+// createWords returns the command that creates instances. If some fail, gcloud creates the others.
+// The command waits for the instances, because otherwise gcloud would not report that a zone has no
+// capacity.
 func (g gcp) createWords(tags []string) []string {
 	return append(append(append([]string{}, tags...), "--zone="+g.zone), g.options...)
 }

@@ -19,11 +19,12 @@ import (
 
 // Login has the settings with which ssh logs in to machines of a cloud.
 type Login struct {
-	// User is the user's name on the machines. If it is empty, golaunch chooses a name; on AWS,
-	// ssh_config chooses it.
+	// User is the user's name on the machines. If it is empty, golaunch chooses a name, except on
+	// AWS, where ssh_config decides.
 	User string
 	// Key is the file of a private key. PublicKey is its public key, which a new machine gets
-	// unless its options name a key. Own says that the key is the user's.
+	// unless its options name a key. Own says that the user chose the key, and golaunch did not
+	// make it.
 	Key, PublicKey string
 	Own            bool
 	// KnownHosts is the file of the machines' host keys. ssh accepts a new machine's key when it
@@ -31,8 +32,8 @@ type Login struct {
 	KnownHosts string
 }
 
-// NewLogin returns a login with a key. If the cluster's file names no key, the key is in the
-// directory of the cluster, and is made at first use.
+// NewLogin returns a login with a key. If the cluster's file names no key, the key is a file in
+// dir, the directory of the cluster, which golaunch makes at first use.
 func NewLogin(ctx context.Context, user, key, dir string) (Login, error) {
 	l := newLogin(user, key, dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -49,7 +50,7 @@ func NewLogin(ctx context.Context, user, key, dir string) (Login, error) {
 	return l, err
 }
 
-// sampleLogin returns the same login, but makes no key.
+// sampleLogin returns the same login as NewLogin, but makes no key.
 func sampleLogin(ctx context.Context, user, key, dir string) (Login, error) {
 	l := newLogin(user, key, dir)
 	if _, err := os.Stat(l.Key); key == "" && errors.Is(err, fs.ErrNotExist) {
@@ -72,7 +73,7 @@ func newLogin(user, key, dir string) Login {
 	return l
 }
 
-// read reads the public key of the private key.
+// read reads the public key that belongs to the private key.
 func (l *Login) read(ctx context.Context) error {
 	out, err := run(ctx, nil, "ssh-keygen", "-y", "-P", "", "-f", l.Key)
 	if err != nil {
@@ -85,7 +86,8 @@ func (l *Login) read(ctx context.Context) error {
 // keyLimit bounds how long ssh-keygen may take.
 const keyLimit = 30 * time.Second
 
-// Args are ssh's arguments for a machine. Its address may have been another machine's before.
+// Args returns ssh's arguments for a machine. ssh knows the machine's host key by the machine's
+// tag, since another machine may have had the address before.
 func (l Login) Args(tag, addr string) []string {
 	args := []string{"-oStrictHostKeyChecking=accept-new", "-oUserKnownHostsFile=" + l.KnownHosts, "-oHostKeyAlias=" + tag}
 	if l.Key != "" {
@@ -97,7 +99,8 @@ func (l Login) Args(tag, addr string) []string {
 	return append(args, "--", addr)
 }
 
-// ssh runs a script on a machine. The script has no secret, since all users there can see it.
+// ssh runs a script on a machine. The script must contain no secret, since all users of the machine
+// can see it.
 func (p *Cloud) ssh(ctx context.Context, m Machine, stdin io.Reader, script string) (string, error) {
 	args := append(ssh.Options(aliveEvery), fmt.Sprintf("-oConnectTimeout=%d", connectLimit/time.Second))
 	args = append(args, p.cfg.Login.Args(m.Tag, m.Private)...)
@@ -108,8 +111,9 @@ func (p *Cloud) ssh(ctx context.Context, m Machine, stdin io.Reader, script stri
 // setupArgument begins the argument of a machine's setup that has its tag.
 const setupArgument = "capacity.setup="
 
-// lookScript reports the progress of a machine, by its processes: the process of the setup becomes
-// the agent. A setup that has just begun may not show yet.
+// lookScript returns a script that reports the progress of a machine. It looks at the machine's
+// processes: the process of the setup later becomes the agent. If there is no process yet, a new
+// log counts as a setup that has just begun.
 func lookScript(tag string) string {
 	return fmt.Sprintf(`
 why=$(%[4]s) || { printf 'unfit\n%%s\n' "$why"; exit; }
@@ -156,7 +160,7 @@ func (p *Cloud) install(ctx context.Context, m Machine) (string, error) {
 }
 
 // Fit is a command of the shell that succeeds where golaunch can run. On a machine of another
-// architecture it prints this reason, and fails.
+// architecture the command prints that, and fails.
 func Fit() string {
 	want := runtime.GOARCH
 	if name, other := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[want]; other { // as in uname(1)
@@ -165,8 +169,9 @@ func Fit() string {
 	return fmt.Sprintf(`{ [ "$(uname -m)" = %[1]s ] || { echo "its architecture is $(uname -m), and golaunch is for %[1]s"; false; }; }`, want)
 }
 
-// installScript takes the token and an archive from its standard input, and runs the script in the
-// archive. The log can be made only once, and only the coordinator that makes it runs the setup.
+// installScript returns a script that takes the token and an archive from its standard input, and
+// runs the setup in the archive. The script creates the log, which fails if the log exists. So of
+// several coordinators that install at the same time, only one runs the setup.
 func installScript(tag string) string {
 	return fmt.Sprintf(`
 umask 077
@@ -179,8 +184,8 @@ set +C
 printf '%%s\n' "$token" | setsid sh ./start %[1]s >>log 2>&1 &`, setupArgument+tag)
 }
 
-// startScript prepares a machine and becomes the agent. The setup commands run in login shells, and
-// do not see the token.
+// startScript returns the script that prepares a machine and then becomes the agent. It runs the
+// setup commands in login shells, and hides the token from them.
 func (p *Cloud) startScript(tag string) string {
 	var b strings.Builder
 	b.WriteString("IFS= read -r token\nexec </dev/null\nshell=sh\n! command -v bash >/dev/null || shell=bash\n")
@@ -198,8 +203,9 @@ func (p *Cloud) startScript(tag string) string {
 	return b.String()
 }
 
-// PlaceScript copies files from an archive to their targets. The archive has the first file as
-// files/0. If PlaceScript cannot copy the files, it makes a file named failed.
+// PlaceScript returns a script that copies files from an unpacked archive to their targets. The
+// first file is files/0 in the archive. If the script cannot copy the files, it makes a file named
+// failed.
 func PlaceScript(files []File) string {
 	var b strings.Builder
 	for i, f := range files {
@@ -229,7 +235,8 @@ func (p *Cloud) pack(w io.Writer, tag string) error {
 	return a.Close()
 }
 
-// File is a file or directory, From on this machine and To on the others.
+// File is a file or directory that is copied from the path From on this machine to the path To on
+// other machines.
 type File struct{ To, From string }
 
 // maxFiles bounds the contents of an archive, in bytes.
@@ -237,7 +244,7 @@ const maxFiles = 1 << 30
 
 // Archive writes a tar file. After an error it writes nothing more.
 type Archive struct {
-	// Timeless omits the times of files.
+	// Timeless says that the archive does not record the times of files.
 	Timeless bool
 
 	tar  *tar.Writer

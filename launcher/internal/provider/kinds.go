@@ -14,18 +14,18 @@ type Provider interface {
 	Create(ctx context.Context, tags []string) error
 	List(ctx context.Context) (states map[string]string, err error)
 	Delete(ctx context.Context, tags []string) error
-	// Line is a command line by which Create makes a node.
+	// Line returns a command line by which Create makes a node.
 	Line(tag string) []string
 }
 
-// Sample returns a provider of a kind that does nothing except show its Line. It leaves nothing on
-// this machine.
+// Sample returns a provider of a kind for showing its Line. Unlike New, it makes no key on this
+// machine.
 func Sample(ctx context.Context, file capacityfile.File, k capacityfile.Kind, agent Agent) (Provider, error) {
 	return newProvider(ctx, file, k, agent, "", sampleLogin)
 }
 
-// New returns the provider of a kind. The secret is the token with which its agents join, unless
-// they have it in a file.
+// New returns the provider of a kind. The secret is the token with which its agents join, if they
+// have no file with the token.
 func New(ctx context.Context, file capacityfile.File, k capacityfile.Kind, agent Agent, secret string) (Provider, error) {
 	return newProvider(ctx, file, k, agent, secret, NewLogin)
 }
@@ -39,7 +39,7 @@ func newProvider(ctx context.Context, file capacityfile.File, k capacityfile.Kin
 	case "slurm":
 		return Slurm{Options: k.Words, Agent: agent}, nil
 	}
-	agent.TokenFile = "" // pods have a Secret, and other nodes get the token from here
+	agent.TokenFile = "" // pods get the token from a Secret, and other nodes get it from this process
 	switch k.Provider {
 	case "kubernetes":
 		return NewKubernetes(k.Name, k.Words, agent)

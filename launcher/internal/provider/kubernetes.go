@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Kubernetes asks for nodes as pods whose names are the tags. It makes no workload such as a
-// StatefulSet: a StatefulSet can remove only its last pod, but any pod may be idle.
+// Kubernetes asks for nodes as pods whose names are the tags. It does not use a StatefulSet, which
+// can remove only its last pod, because any pod may be the idle one.
 type Kubernetes struct {
 	kind    string
 	options []string
@@ -53,8 +53,8 @@ func NewKubernetes(kind string, words []string, a Agent) (Kubernetes, error) {
 	return p, nil
 }
 
-// manifest is the pod of a tag: the first container runs the agent, with the container's own
-// arguments added.
+// manifest returns the manifest of the pod of a tag. The pod's first container runs the agent,
+// whose arguments are followed by the container's own.
 func (p Kubernetes) manifest(tag string) ([]byte, error) {
 	pod := copied(p.pod)
 	if pod["apiVersion"] != "v1" || pod["kind"] != "Pod" {
@@ -96,7 +96,7 @@ func (p Kubernetes) manifest(tag string) ([]byte, error) {
 	return json.Marshal(pod)
 }
 
-// copied is a deep copy of a value of the manifest.
+// copied returns a deep copy of a part of the manifest.
 func copied(m map[string]any) map[string]any {
 	out := map[string]any{}
 	for key, value := range m {
@@ -120,8 +120,8 @@ func copyOf(value any) any {
 	}
 }
 
-// Create implements rendezvous.Provider. kubectl creates the pods of a stream that do not exist,
-// and fails for the others.
+// Create implements rendezvous.Provider. kubectl creates those pods that do not exist yet, and
+// reports an error for the others.
 func (p Kubernetes) Create(ctx context.Context, tags []string) error {
 	var all []byte
 	for _, tag := range tags {
@@ -146,8 +146,8 @@ func (p Kubernetes) Line(string) []string {
 const podFields = `{range .items[*]}{.metadata.name}{"\t"}{.status.phase}{"\t"}{.status.reason}{"\t"}` +
 	`{.status.conditions[?(@.type=="PodScheduled")].message}{"\n"}{end}`
 
-// List implements rendezvous.Provider. It omits pods that have ended: such pods are no nodes any
-// more.
+// List implements rendezvous.Provider. It omits pods that have ended, because they are no longer
+// nodes.
 func (p Kubernetes) List(ctx context.Context) (map[string]string, error) {
 	out, err := p.kubectl(ctx, nil, "get", "pods", "--selector="+kindLabel+"="+p.kind, "--output=jsonpath="+podFields)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// kubectl puts the stand-in for kubectl in front of PATH. It returns the directory of its pods.
+// kubectl puts a stand-in for kubectl in front of PATH. It returns the directory where the stand-in
+// keeps its pods.
 func kubectl(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs("testdata")
@@ -95,7 +96,8 @@ func TestKubernetes(t *testing.T) {
 	}
 }
 
-// TestPodKeepsItsOwn: fields that golaunch does not set are as in the file, and pods share nothing.
+// TestPodKeepsItsOwn: fields that golaunch does not set stay as in the file, and a change of one
+// pod does not change another.
 func TestPodKeepsItsOwn(t *testing.T) {
 	const text = `
 apiVersion: v1

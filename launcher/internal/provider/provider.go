@@ -1,5 +1,5 @@
-// Package provider asks for nodes by calling the commands of a site: Slurm's, kubectl, ssh, those
-// of clouds, or any command that speaks JSON. All providers keep the contract of
+// Package provider asks for nodes by calling the commands of a site: Slurm's commands, kubectl,
+// ssh, a cloud's command, or any command that speaks JSON. All providers keep the contract of
 // rendezvous.Provider.
 package provider
 
@@ -23,7 +23,7 @@ import (
 
 // Agent is the command line of the agents that a provider starts.
 type Agent struct {
-	// Golaunch is this program. Coordinator is the value of the agents' --coordinator.
+	// Golaunch is the path of golaunch. Coordinator is the value of the agents' --coordinator.
 	Golaunch, Coordinator string
 	// TokenFile is the value of the agents' --token-file; empty for the default.
 	TokenFile string
@@ -31,7 +31,7 @@ type Agent struct {
 	Labels, Flags []string
 }
 
-// command is the command line of the agent of a tag. It contains no secret.
+// command returns the command line of the agent of a tag. It contains no secret.
 func (a Agent) command(tag string) []string {
 	line := []string{a.Golaunch, "agent", "--coordinator", a.Coordinator, "--label", capacity.TagLabel + "=" + tag}
 	if a.TokenFile != "" {
@@ -55,8 +55,8 @@ func run(ctx context.Context, stdin []byte, name string, args ...string) ([]byte
 	return call{stdin: bytes.NewReader(stdin), name: name, args: args}.run(ctx)
 }
 
-// call is a call of a command of the site. env are defaults: variables that the user has set come
-// first.
+// call is a call of a command of the site. env has defaults: a variable that the user has set keeps
+// the user's value.
 type call struct {
 	env   []string
 	stdin io.Reader
@@ -64,9 +64,9 @@ type call struct {
 	args  []string
 }
 
-// run returns the output of the command. The error of a failed command has the reason that the
-// command printed on stderr. The command's environment does not have the coordinator's token, since
-// schedulers keep the environment of the jobs that they start.
+// run returns the output of the command. If the command fails, the error has the reason that the
+// command printed on stderr. run removes the coordinator's token from the command's environment,
+// since schedulers keep the environment of the jobs that they start.
 func (c call) run(ctx context.Context) ([]byte, error) {
 	group, err := newGroup()
 	if err != nil {
@@ -81,7 +81,7 @@ func (c call) run(ctx context.Context) ([]byte, error) {
 	cmd.Stdin = c.stdin
 	stdout, stderr := &bounded{most: maxOutput}, &bounded{most: maxWords}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	runtime.LockOSThread() // Pdeathsig is sent at the end of the thread that forks
+	runtime.LockOSThread() // the kernel sends Pdeathsig when the thread that forked the child ends
 	defer runtime.UnlockOSThread()
 	err = cmd.Run()
 	switch {
@@ -102,7 +102,8 @@ func (c call) run(ctx context.Context) ([]byte, error) {
 // are not in the group.
 type group struct {
 	leader *exec.Cmd
-	// alive is closed when this process ends.
+	// alive is a pipe to leader. It is closed when this process ends, and leader then kills the
+	// group.
 	alive io.Closer
 }
 
@@ -122,19 +123,19 @@ func newGroup() (*group, error) {
 
 func (g *group) id() int { return g.leader.Process.Pid }
 
-// close leaves the remaining processes of the group alone.
+// close ends the watch over the group. Processes of the group that still run may run on.
 func (g *group) close() {
-	_ = g.leader.Process.Kill() // only this kill ends it
+	_ = g.leader.Process.Kill() // without this kill, leader would wait on
 	_ = g.leader.Wait()         // with "signal: killed", which also closes alive
 }
 
-// maxWords bounds the part of a command's stderr that is read, and maxLine the part that a message
+// maxWords bounds the part of a command's stderr that run reads, and maxLine the part that an error
 // shows.
 const maxWords, maxLine = 16 << 10, 512
 
-// said returns the first line of stderr that is no warning. If the reason is in the next line, as
-// after gcloud's "Could not fetch resource:", it adds that line. If there are only warnings, it
-// returns the first of them.
+// said returns the first line of stderr that is no warning. If this line ends with a colon, such as
+// gcloud's "Could not fetch resource:", said adds the next line, which has the reason. If there are
+// only warnings, it returns the first of them.
 func said(stderr []byte) string {
 	var lines []string
 	warning := ""
@@ -161,13 +162,13 @@ func said(stderr []byte) string {
 	return fmt.Sprintf(": %.*s", maxLine, text)
 }
 
-// isWarning knows the warnings of ssh, gcloud and Python. A warning of Python has a second line
-// with its source.
+// isWarning reports whether a line is a warning of ssh, gcloud or Python. Python prints a second
+// line, with the source line of the warning.
 func isWarning(line string) bool {
 	return strings.Contains(strings.ToLower(line), "warning:") || strings.HasPrefix(line, "warnings.warn(")
 }
 
-// bounded keeps the beginning of the data that is written to it.
+// bounded is a writer that keeps only the beginning of the data.
 type bounded struct {
 	text []byte
 	most int
@@ -181,7 +182,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// errNonsense quotes output of a command that golaunch does not understand.
+// errNonsense returns an error that quotes a command's output, which golaunch does not understand.
 func errNonsense(name string, out []byte, err error) error {
 	shown := out[:min(len(out), 80)]
 	return fmt.Errorf("%s printed what is not its answer: %q (%w)", name, shown, err)

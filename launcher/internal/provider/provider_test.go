@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// script is a command that runs a shell script.
+// script returns a provider whose command is a shell script.
 func script(t *testing.T, text string) Exec {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "provider")
@@ -73,7 +73,8 @@ func TestWrongAnswersAreOneLine(t *testing.T) {
 	}
 }
 
-// TestACommandThatHangsIsEnded: at its limit the command ends, with the processes that it started.
+// TestACommandThatHangsIsEnded: when the call's context ends, the command ends, with the processes
+// that it started.
 func TestACommandThatHangsIsEnded(t *testing.T) {
 	pid := filepath.Join(t.TempDir(), "pid")
 	p := script(t, "sleep 1000 & echo $! > "+pid+"; wait")

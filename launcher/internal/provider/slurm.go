@@ -16,7 +16,8 @@ type Slurm struct {
 	Agent   Agent
 }
 
-// Create implements rendezvous.Provider. If one job is refused, the others are not submitted.
+// Create implements rendezvous.Provider. If Slurm refuses a job, Create does not submit the jobs
+// after it.
 func (p Slurm) Create(ctx context.Context, tags []string) error {
 	for _, tag := range tags {
 		line := p.Line(tag)
@@ -32,7 +33,8 @@ func (p Slurm) Line(tag string) []string {
 	return append([]string{"sbatch", "--parsable", "--job-name=" + tag, "--nodes=1", "--no-requeue", "--open-mode=append"}, p.Options...)
 }
 
-// script runs the agent, which ends with the job. The agent's messages are in the job's output.
+// script returns the batch script that runs the agent. The job ends with the agent. The agent's
+// messages are in the job's output.
 func (p Slurm) script(tag string) string {
 	words := p.Agent.command(tag)
 	for i, w := range words {
@@ -43,7 +45,7 @@ func (p Slurm) script(tag string) string {
 
 // jobs returns the user's jobs, or the jobs with the given names.
 func (p Slurm) jobs(ctx context.Context, names ...string) (all []slurmJob, err error) {
-	// The name comes last, since it may contain anything.
+	// The name is the last field, since it may contain the separator.
 	args := []string{"--me", "--noheader", "--format=%i|%T|%r|%j"}
 	if len(names) > 0 {
 		args = append(args, "--name="+strings.Join(names, ","))
@@ -89,7 +91,7 @@ func (p Slurm) Delete(ctx context.Context, tags []string) error {
 	if err != nil || len(jobs) == 0 {
 		return err
 	}
-	args := []string{"--quiet"} // so that a job that has just ended is no error
+	args := []string{"--quiet"} // then scancel does not fail for a job that has just ended
 	for _, j := range jobs {
 		args = append(args, j.id)
 	}

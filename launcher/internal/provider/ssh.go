@@ -17,23 +17,23 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/ssh"
 )
 
-// SSH starts agents on existing hosts, one on each. A host is taken while the arguments of a
-// process there have a tag of any cluster. So golaunch needs no file for this, here or there, and
-// all coordinators agree on which hosts are taken. An agent outlives the connection that starts it.
+// SSH starts agents on existing hosts, one on each. A host counts as taken while a process on it
+// has a tag, of any cluster, in its arguments. So golaunch needs no file to know which hosts are
+// taken, and all coordinators agree on it. An agent outlives the connection that starts it.
 type SSH struct {
 	Hosts []string
-	// Agent has no TokenFile: the agent gets Token in its environment, through ssh's standard
-	// input.
+	// Agent has no TokenFile. golaunch sends Token through ssh's standard input, and the agent gets
+	// it in its environment.
 	Agent Agent
 	Token string
 	// where has the host on which this coordinator last saw, or started, each tag.
 	where *hostTable
-	// last is true if this coordinator is the last one: no later coordinator could refuse an agent
-	// that comes back.
+	// last is true if no coordinator of the cluster will follow this one. Then no later coordinator
+	// could refuse an agent that comes back.
 	last bool
 }
 
-// hostTable has a host for each tag.
+// hostTable has the host of each tag. Several goroutines may use it.
 type hostTable struct {
 	mu    sync.Mutex
 	hosts map[string]string
@@ -57,7 +57,7 @@ func (t *hostTable) at(host string) (tags []string) {
 	return tags
 }
 
-// of is the host of a tag.
+// of returns the host of a tag.
 func (t *hostTable) of(tag string) (host string, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,7 +65,7 @@ func (t *hostTable) of(tag string) (host string, known bool) {
 	return host, known
 }
 
-// forget drops a tag that its host does not have any more.
+// forget removes a tag whose agent has ended.
 func (t *hostTable) forget(tag string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,7 +96,7 @@ const (
 	// fanOut is the number of hosts that are asked at the same time: each ssh is a process that
 	// computes keys.
 	fanOut = 64
-	// tagArgument begins the argument of an agent that has its tag.
+	// tagArgument is the beginning of the agent's argument that contains its tag.
 	tagArgument = capacity.TagLabel + "="
 )
 
@@ -135,7 +135,8 @@ func (p SSH) Create(ctx context.Context, tags []string) error {
 	return first(failed)
 }
 
-// startScript starts an agent. If the agent ends at once, the script prints the reason.
+// startScript returns a script that starts an agent. If the agent ends at once, the script prints
+// the reason.
 func (p SSH) startScript(tag string) string {
 	words := p.Agent.command(tag)
 	for i, w := range words {
@@ -155,11 +156,11 @@ exit 1
 `, words[0], shellword.Quote(p.Token), strings.Join(words, " "), logOf(tag))
 }
 
-// logOf is the path of the log of a tag's agent. The log is kept until the node is deleted.
+// logOf returns the path of the log of a tag's agent. The log stays until the node is deleted.
 func logOf(tag string) string { return "/tmp/golaunch-" + tag + ".log" }
 
-// List implements rendezvous.Provider. A host that cannot be reached keeps the tags that were last
-// seen there.
+// List implements rendezvous.Provider. For a host that cannot be reached, it returns the tags that
+// were last seen there.
 func (p SSH) List(ctx context.Context) (map[string]string, error) {
 	taken, down, err := p.look(ctx)
 	if err != nil {
@@ -179,11 +180,12 @@ func (p SSH) List(ctx context.Context) (map[string]string, error) {
 	return states, nil
 }
 
-// listScript prints the tags of a host. Each argument of a process ends with NUL.
+// listScript prints the tags on a host. It finds them in /proc, where each argument of a process
+// ends with NUL.
 const listScript = `grep -hosz '^capacity\.tag=.*' /proc/[0-9]*/cmdline | tr '\0' '\n' | sort -u`
 
-// look returns the tags on each host that it can reach, and why it cannot reach other hosts. If it
-// can reach no host, that is an error.
+// look returns the tags on each host that it can reach, and the reason for each host that it cannot
+// reach. It fails if it can reach no host.
 func (p SSH) look(ctx context.Context) (taken map[string][]string, down map[string]error, err error) {
 	scripts := map[string]string{}
 	for _, host := range p.Hosts {
@@ -206,9 +208,9 @@ func (p SSH) look(ctx context.Context) (taken map[string][]string, down map[stri
 	return taken, down, nil
 }
 
-// Delete implements rendezvous.Provider. Each host ends its agents with these tags. A host that
-// cannot be reached is an error if it has one of the tags. If it may have a tag, it is an error
-// only if no later coordinator could refuse its agent.
+// Delete implements rendezvous.Provider. It ends the agents with these tags on all hosts. It fails
+// if a tag was last seen on a host that it cannot reach. If the host of a tag is unknown, and it
+// cannot reach all hosts, it fails only if no later coordinator could refuse the agent.
 func (p SSH) Delete(ctx context.Context, tags []string) error {
 	scripts := map[string]string{}
 	for _, host := range p.Hosts {
@@ -241,8 +243,9 @@ func (p SSH) Delete(ctx context.Context, tags []string) error {
 	return nil
 }
 
-// stopScript makes agents leave, ends the agents that have not left within ten seconds, and prints
-// the tags that it has found. Tags have letters, digits and hyphens.
+// stopScript returns a script that makes agents leave, kills the agents that have not left within
+// ten seconds, and prints the tags that it has found. Tags consist of letters, digits and hyphens,
+// so the shell needs no quotes.
 func stopScript(tags []string) string {
 	return fmt.Sprintf(`
 pids() { grep -lsxz "%s$1" /proc/[0-9]*/cmdline | cut -d / -f 3; }
@@ -292,7 +295,7 @@ func (p SSH) each(ctx context.Context, scripts map[string]string) (out map[strin
 	return out, failed
 }
 
-// first is the error of the first host; nil if there is none.
+// first returns the error of the first host in alphabetical order; nil if there is none.
 func first(failed map[string]error) error {
 	if len(failed) == 0 {
 		return nil
@@ -303,7 +306,8 @@ func first(failed map[string]error) error {
 // Line implements Provider. It returns the command line for the first host.
 func (p SSH) Line(string) []string { return sshLine(p.Hosts[0]) }
 
-// sshLine is a command line that runs the script on its standard input on a host.
+// sshLine returns a command line that runs a script on a host. It reads the script from its
+// standard input.
 func sshLine(host string) []string {
 	args := append([]string{"ssh"}, ssh.Options(aliveEvery)...)
 	return append(args, fmt.Sprintf("-oConnectTimeout=%d", connectLimit/time.Second), "--", host, "sh")

@@ -7,10 +7,11 @@ import (
 	"testing"
 )
 
-// TestAHostThatIsDown: such a host keeps the node that was last seen there.
+// TestAHostThatIsDown: List still returns the node that was last seen on a host that is down.
 func TestAHostThatIsDown(t *testing.T) {
 	dir := t.TempDir()
-	// Host n1 has the agent of a-1. Hosts that have a file of their name are down.
+	// The stand-in for ssh: on host n1 runs the agent of a-1, and a host is down if a file has the
+	// host's name.
 	text := `#!/bin/sh
 for host; do [ "$host" = n1 ] || [ "$host" = n2 ] && break; done
 [ ! -e ` + dir + `/$host ] || { echo "connect to host $host: No route to host" >&2; exit 255; }
@@ -48,7 +49,7 @@ for host; do [ "$host" = n1 ] || [ "$host" = n2 ] && break; done
 	if err := p.Delete(t.Context(), []string{"a-1"}); err == nil || err.Error() != why {
 		t.Error(err)
 	}
-	if err := p.Delete(t.Context(), []string{"a-2"}); err != nil { // the coordinator would refuse the agent of a-2
+	if err := p.Delete(t.Context(), []string{"a-2"}); err != nil { // no error: a coordinator would refuse the agent of a-2
 		t.Error(err)
 	}
 	if err := newSSH("").Delete(t.Context(), []string{"a-2"}); err == nil || !strings.HasPrefix(err.Error(), "a-2 may be on a host that cannot be reached: host n1: ") {

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// passing is how long a state must last to be worth a line: a launch that takes milliseconds prints
-// nothing.
+// passing is how long a state must last before the narrator prints it. So a launch that takes
+// milliseconds prints nothing.
 const passing = 200 * time.Millisecond
 
-// narrator prints decisions for people: failures, losses and stops at once, other states once they
-// have lasted for passing.
+// narrator prints decisions for people: failures, losses and stops at once, and other states after
+// they have lasted for the time passing.
 type narrator struct {
 	say func(format string, args ...any)
 
 	mu sync.Mutex
-	// waiting is the timer of a state that has not lasted yet.
+	// waiting is the timer of a state that has not lasted long enough yet.
 	waiting *time.Timer
 	// last is the text that was printed last.
 	last string
@@ -46,7 +46,7 @@ func (n *narrator) tellNow(reason string) {
 	n.say("%s", reason)
 }
 
-// told reports whether the last printed text begins with the text what.
+// told reports whether the last printed text begins with what.
 func (n *narrator) told(what string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -60,7 +60,7 @@ func (n *narrator) forget() {
 	}
 }
 
-// end drops a state that has not lasted yet, since the report follows.
+// end drops a state that has not lasted long enough yet, since the report of the job's end follows.
 func (n *narrator) end() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package reporter tells people, or programs, how a job goes.
+// Package reporter reports the progress and the end of a job to people, or to programs.
 package reporter
 
 import (
@@ -19,12 +19,13 @@ type Reporter struct {
 	narrator narrator
 }
 
-// New is a reporter for a console.
+// New returns a reporter that prints on a console.
 func New(c *console.Console, json, quiet bool) *Reporter {
 	return &Reporter{Console: c, JSON: json, Quiet: quiet, narrator: narrator{say: c.Say}}
 }
 
-// Decision prints a decision. It prints news at once.
+// Decision prints a decision. In words, it prints news at once, and other decisions only if their
+// state lasts.
 func (r *Reporter) Decision(at time.Time, reason string, news bool) {
 	switch {
 	case r.Quiet || reason == "":
@@ -35,7 +36,7 @@ func (r *Reporter) Decision(at time.Time, reason string, news bool) {
 	}
 }
 
-// Note prints what this process does beside its decisions.
+// Note prints something that this process does and that is no decision about the job.
 func (r *Reporter) Note(what string) {
 	switch {
 	case r.Quiet:
@@ -64,7 +65,7 @@ func (r *Reporter) Result(result report.Result, logs string) {
 		return
 	}
 	text := result.Report(logs)
-	if result.Cause == nil && r.narrator.told(result.Reason) { // the reason was the last line
+	if result.Cause == nil && r.narrator.told(result.Reason) { // the last printed line has the reason already
 		_, text, _ = strings.Cut(text, "\n")
 	}
 	if text != "" {

@@ -19,7 +19,7 @@ func (p *Process) RunAgent(ctx context.Context, m Member, n *signals.Node) (repo
 		a.Join.Voter = m.Candidate
 	}
 	a.Joined = func(placement.Node) {
-		if n.Joined() { // at another coordinator than before
+		if n.Joined() { // it has joined before, so this is another coordinator
 			p.joined.Store(true)
 		}
 		n.Join()

@@ -26,22 +26,22 @@ type Nodes struct {
 	RefuseUnfit bool
 }
 
-// roster has what the nodes of a job report about themselves. It belongs to the coordinator's
-// goroutine.
+// roster has what the nodes of a job report about themselves. Only the coordinator's goroutine uses
+// it.
 type roster struct {
 	Nodes
 	// labels has the labels of each node. gpus is how many GPUs all nodes offer.
 	labels map[string]map[string]string
 	gpus   int
-	// pending are the nodes whose findings the roster has not printed yet, in the order of their
-	// joining.
+	// pending are the nodes whose findings the roster has not printed yet, in the order in which
+	// they joined.
 	pending []string
-	// hint prints NobodyHint; nil if there is none.
+	// hint is the timer that prints NobodyHint; nil if NobodyHint is empty.
 	hint *time.Timer
-	// said has the printed differences between nodes.
+	// said has the differences between nodes that the roster has printed.
 	said map[string]bool
 	warn func(error)
-	// refuse ends the job; nil keeps unfit nodes.
+	// refuse ends the job because of an unfit node. It is nil if unfit nodes do not end the job.
 	refuse func(why string)
 }
 
@@ -69,7 +69,7 @@ func (r *roster) joined(n placement.Node) {
 	r.pending = append(r.pending, n.Name)
 	if codes := n.Labels[placement.UnfitLabel]; codes != "" && r.refuse != nil {
 		why := n.Name + " is unfit: " + codes
-		if findings, _ := health.FromLabels(n.Labels); len(findings) > 0 { // there are no findings if only a newer golaunch knows the codes
+		if findings, _ := health.FromLabels(n.Labels); len(findings) > 0 { // if only a newer golaunch knows the codes, there are no findings
 			findings[0].Node = n.Name
 			why = findings[0].String()
 		}
@@ -80,7 +80,7 @@ func (r *roster) joined(n placement.Node) {
 	}
 }
 
-// decided prints the findings once the job does not wait for nodes any more.
+// decided prints the findings when the job no longer waits for nodes.
 func (r *roster) decided(ev job.Event) {
 	switch ev.(type) {
 	case job.Submitted, job.Queued, job.Joined:
@@ -96,7 +96,8 @@ func (r *roster) end() {
 	r.print()
 }
 
-// print warns of new facts: the findings of pending nodes, and differences between all nodes.
+// print warns of what it has not printed yet: the findings of pending nodes, and differences
+// between all nodes.
 func (r *roster) print() {
 	if len(r.pending) == 0 {
 		return

@@ -1,5 +1,5 @@
-// Package role carries out the role of one process in a job: it runs nodes, coordinates the job for
-// a term, or both.
+// Package role carries out the role of one process in a job: it runs one or more nodes, coordinates
+// the job for one or more terms, or both.
 package role
 
 import (
@@ -24,23 +24,25 @@ import (
 
 // Process is this process in a job. Its exported fields are set before it begins.
 type Process struct {
-	// Coordinator and Agent configure what this process runs. A term or a membership adds the rest.
+	// Coordinator and Agent configure what this process runs. The fields that depend on a term, or
+	// on how the node joins, are set later.
 	Coordinator rendezvous.Config
 	Agent       agent.Agent
 	Signals     Signals
 	Nodes       Nodes
 	Files       *jobdir.Run
 	Observe     func(report.Decision)
-	// Progress reports the job's progress until ctx ends. The caller then calls end.
+	// Progress reports the job's progress until ctx ends, and then returns. The caller must then
+	// call end.
 	Progress func(ctx context.Context) (end func(report.Ending))
 	// Named says that the user chose this node's name.
 	Named bool
 	// JoinTimeout bounds the wait for another node's coordinator; 0 waits for ever.
 	JoinTimeout time.Duration
-	// Muted leaves reports about the job and its end to another node of the job.
+	// Muted says that another node of the job, not this one, reports about the job and its end.
 	Muted bool
 
-	// alias is this node's name if another node has its machine's name; else empty.
+	// alias is this node's name if another node already has the name of this machine; else empty.
 	alias  string
 	joined atomic.Bool
 	// leads is the coordinator of this process; nil while another node's coordinator leads the job.
@@ -50,41 +52,43 @@ type Process struct {
 // Joined reports whether a coordinator has admitted this process's node.
 func (p *Process) Joined() bool { return p.joined.Load() }
 
-// Alias is the name under which the node joined, if another node had its name; else empty.
+// Alias returns the name under which the node joined if another node already had its name; else "".
 func (p *Process) Alias() string { return p.alias }
 
-// Member says how a node takes part in a job: it joins, and may be elected to lead the job if it is
-// a candidate.
+// Member says how a node takes part in a job: it joins the job, and if it is a candidate, the nodes
+// may elect it to lead the job.
 type Member struct {
 	session.Options
-	// Candidate is nil if no other node can be elected.
+	// Candidate is nil if the job holds no elections.
 	Candidate *rendezvous.Candidate
-	// Server is TLS for other nodes that get the job's workspace from this one; nil if no other
-	// node can.
+	// Server is the TLS configuration with which other nodes get the job's workspace from this
+	// node; nil if they cannot.
 	Server *tls.Config
 }
 
-// role is what a process does in a job: it coordinates the job in its terms, is a node of it, or
-// both.
+// role has what a process needs for its part in a job: to coordinate the job, to be a node of the
+// job, or both.
 type role struct {
-	// begins says that this process begins the job. listener is where other nodes join; nil if
-	// there are no other nodes. tls is nil on one machine.
+	// begins says that this process is the first to coordinate the job. Other nodes join at
+	// listener, with TLS; listener is nil if there are no other nodes, and tls is nil if all nodes
+	// are on this machine.
 	begins   bool
 	listener net.Listener
 	tls      *tls.Config
-	// name is this node's name. candidate is this node as a possible leader; nil if there are no
-	// other nodes.
+	// name is this node's name. candidate takes part in elections for this node; nil if the job
+	// holds no elections.
 	name      string
 	candidate *rendezvous.Candidate
-	// own is the node of this process, if it begins the job.
+	// own is the node of this process, if the process begins the job; else nil.
 	own *rendezvous.LocalNode
 	// nodes runs this process's agent, or the agents that it starts elsewhere, until the job or ctx
-	// has ended. It returns the coordinator's result. An error means that the job cannot continue
-	// with this process.
+	// has ended. It returns the result that the coordinator sent. An error means that the job
+	// cannot continue with this process.
 	nodes func(context.Context) (report.Result, error)
 }
 
-// BeginAlone is the role of the only node of a job. Its agent reaches the coordinator directly.
+// BeginAlone runs a job that has only this node. The agent calls the coordinator directly, without
+// a network.
 func (p *Process) BeginAlone(ctx context.Context, m Member) (report.Result, error) {
 	m.Connect = func(ctx context.Context) (session.Conn, error) {
 		if c := p.leads.Load(); c != nil {
@@ -95,7 +99,7 @@ func (p *Process) BeginAlone(ctx context.Context, m Member) (report.Result, erro
 	return p.Begin(ctx, nil, nil, m)
 }
 
-// Begin is the role of the node that begins the job, and admits the other nodes at a listener.
+// Begin begins the job with this node, and admits other nodes at the listener l.
 func (p *Process) Begin(ctx context.Context, l net.Listener, server *tls.Config, m Member) (report.Result, error) {
 	return p.run(ctx, func(_ context.Context, n *signals.Node) (role, error) {
 		own := rendezvous.NewLocalNode(m.Node)
@@ -106,7 +110,7 @@ func (p *Process) Begin(ctx context.Context, l net.Listener, server *tls.Config,
 	})
 }
 
-// close ends a role that has not begun.
+// close closes the listener of a role that could not begin.
 func (r role) close() error {
 	if r.listener == nil {
 		return nil
@@ -114,8 +118,8 @@ func (r role) close() error {
 	return r.listener.Close()
 }
 
-// BeginRemote is the role of a process that begins the job and starts its agents in other processes
-// by nodes. Errors of nodes after the end of the job do not matter.
+// BeginRemote begins the job in a process that is no node. nodes starts the agents in other
+// processes. BeginRemote ignores an error of nodes after the end of the job.
 func (p *Process) BeginRemote(ctx context.Context, l net.Listener, server *tls.Config, nodes func(context.Context) error) (report.Result, error) {
 	return p.run(ctx, func(context.Context, *signals.Node) (role, error) {
 		return role{begins: true, listener: l, tls: server, nodes: func(ctx context.Context) (report.Result, error) {
@@ -131,8 +135,8 @@ func (p *Process) BeginRemote(ctx context.Context, l net.Listener, server *tls.C
 // ErrLate says that no coordinator answered within the placement timeout.
 var ErrLate = errors.New("no coordinator was found in time; see --placement-timeout")
 
-// Join takes part in a job that another node leads, and returns the job's result. Find says how to
-// join. A stop makes this node leave the job in order, with the exit code of the signal.
+// Join takes part in a job that another node leads, and returns the job's result. find returns how
+// to join. A stop signal makes this node leave the job in order, with the exit code of the signal.
 func (p *Process) Join(
 	ctx context.Context, node placement.Node, target string, find func(context.Context, placement.Node) (Member, error),
 ) (report.Result, error) {
@@ -162,15 +166,15 @@ func orForever(d time.Duration) time.Duration {
 	return d
 }
 
-// node is the role of a process that is only a node, with its agent in this process.
+// node returns the role of a node whose agent runs in this process.
 func (p *Process) node(m Member, n *signals.Node) role {
 	return role{name: m.Node.Name, candidate: m.Candidate, nodes: func(ctx context.Context) (report.Result, error) {
 		return p.RunAgent(ctx, m, n)
 	}}
 }
 
-// run meets the other nodes by enter, takes part, and leaves. It receives signals from the
-// beginning.
+// run calls enter to find this process's role, and carries out the role to its end. It handles
+// signals from the beginning.
 func (p *Process) run(ctx context.Context, enter func(context.Context, *signals.Node) (role, error)) (result report.Result, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -193,8 +197,9 @@ func (p *Process) run(ctx context.Context, enter func(context.Context, *signals.
 	return result, err
 }
 
-// rename gives this node another name, to ask again, if another node has its machine's name:
-// machines may have equal names, and one machine may have several nodes.
+// rename gives this node another name if err says that another node already has its name. The node
+// can then ask again to join. This happens because machines may have equal names, and one machine
+// may have several nodes.
 func (p *Process) rename(err error) bool {
 	r, ok := errors.AsType[*session.RefusedError](err)
 	if !ok || p.Named || r.Another() == "" {
@@ -205,7 +210,7 @@ func (p *Process) rename(err error) bool {
 	return true
 }
 
-// errEnded ends the nodes of a job that is over.
+// errEnded is the reason with which work ends the nodes of this process when the job is over.
 var errEnded = errors.New("the job is over")
 
 type outcome struct {
@@ -213,9 +218,9 @@ type outcome struct {
 	err    error
 }
 
-// work runs the nodes of this process, and coordinates the job in each of its terms. The result
-// comes from this process's coordinator, or through the nodes from the coordinator of another
-// process.
+// work runs the nodes of this process, and coordinates the job in each of its terms. It returns the
+// result of this process's coordinator, or else the result that the nodes got from the coordinator
+// of another process.
 func (p *Process) work(ctx context.Context, r role) (result report.Result, err error) {
 	working, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -259,7 +264,7 @@ func (p *Process) work(ctx context.Context, r role) (result report.Result, err e
 			result, err := t.run(ctx)
 			_, elsewhere := errors.AsType[*wire.ElsewhereError](err)
 			switch {
-			case elsewhere: // the agents return the result
+			case elsewhere: // another process coordinates, and r.nodes returns the result
 			case errors.Is(err, rendezvous.ErrDeposed):
 				p.joined.Store(true)
 				if !leaving.Load() {
@@ -288,7 +293,8 @@ func (p *Process) work(ctx context.Context, r role) (result report.Result, err e
 	}
 }
 
-// unlessOver returns nil if a node joined after the end of the job, since this is not a failure.
+// unlessOver returns err, or nil if err only says that a node asked to join after the end of the
+// job.
 func unlessOver(err error) error {
 	if r, ok := errors.AsType[*session.RefusedError](err); ok && r.Over {
 		return nil
@@ -296,8 +302,8 @@ func unlessOver(err error) error {
 	return err
 }
 
-// resign leaves a job that cannot continue with this process to the other nodes. If no other node
-// can lead it, the job ends.
+// resign makes another node lead the job, because the job cannot continue with this process. If no
+// other node can lead it, resign ends the job.
 func (p *Process) resign(candidate *rendezvous.Candidate, why error) {
 	switch c := p.leads.Load(); {
 	case candidate != nil && (c == nil || candidate.Transfer()):
@@ -310,7 +316,8 @@ func (p *Process) resign(candidate *rendezvous.Candidate, why error) {
 	}
 }
 
-// orCancel ends the job for an error. Otherwise the job would wait for nodes that cannot join.
+// orCancel ends the job if err is not nil, and returns err. Without it, the job would wait for
+// nodes that cannot join.
 func orCancel(c *rendezvous.Coordinator, err error) error {
 	if err != nil {
 		c.Cancel(125, err.Error())

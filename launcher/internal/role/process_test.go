@@ -18,7 +18,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// TestAJobEndsForAnError: otherwise the job would wait for nodes that cannot join.
+// TestAJobEndsForAnError: a job ends when its agents or its listener fail. Otherwise the job would
+// wait for nodes that cannot join.
 func TestAJobEndsForAnError(t *testing.T) {
 	boom := errors.New("boom")
 	pipe, _ := wiretest.Pipe()

@@ -19,7 +19,7 @@ import (
 // Signals says which signals this process gets, and what they mean.
 type Signals struct {
 	*signals.Merged
-	// Done ends the reception.
+	// Done is closed when the process needs no more signals.
 	Done <-chan struct{}
 	// ReachRanks says that the ranks get this process's signals too: Slurm signals all processes of
 	// a step.
@@ -27,7 +27,8 @@ type Signals struct {
 	// ReachNodes says that the processes of other nodes get this process's signals too, because a
 	// scheduler started them all.
 	ReachNodes bool
-	// EndJob says that a stop of this process ends the job, since all nodes get the stop.
+	// EndJob says that a stop signal to this process ends the job, since the processes of all nodes
+	// get the signal.
 	EndJob bool
 	// DrainTime is how long ranks have to get ready after a SIGTERM.
 	DrainTime time.Duration
@@ -39,8 +40,8 @@ type Signals struct {
 }
 
 // hearSignals passes signals on: to the whole job while this process leads it, otherwise to this
-// node. Kubernetes can replace a pod that must go, so such a node leaves the job to other nodes if
-// they can lead it.
+// node. A SIGTERM to a pod does not end the job if other nodes can lead it, because Kubernetes may
+// replace the pod. Only this node then leaves.
 func (p *Process) hearSignals(n *signals.Node) {
 	told := false
 	for {
@@ -64,9 +65,10 @@ func (p *Process) hearSignals(n *signals.Node) {
 	}
 }
 
-// stopJob obeys a signal while this process leads the job; pass has SIGUSR1 and SIGUSR2 for the
-// ranks. The first stop ends the job in order, a SIGTERM after DrainTime. A later stop ends that
-// time, and then a ^C kills. stopJob reports whether the job was told to stop, now or before.
+// stopJob handles a signal while this process leads the job. It gives SIGUSR1 and SIGUSR2 to pass,
+// which sends them to the ranks. The first stop signal ends the job in order; if it is a SIGTERM,
+// the ranks have DrainTime first. A later stop signal ends that time, and a later ^C kills the
+// ranks. told, and the result, say whether the job was told to stop.
 func (p *Process) stopJob(c *rendezvous.Coordinator, pass func(syscall.Signal), s os.Signal, told bool) bool {
 	if sig, ok := s.(syscall.Signal); ok && signals.ForRanks(sig) {
 		if p.Signals.InSlurm {
@@ -91,8 +93,9 @@ func (p *Process) terminated(ev *job.Cancel, stop func(job.Cancel)) {
 	}
 }
 
-// forward reports a warning or a stop of Slurm to the leading node. If Slurm signals only the tasks
-// of a step, golaunch in the batch script does not get the signal. One node forwards for all nodes.
+// forward reports Slurm's warning, or its stop signal, to the leading node. This is needed if
+// golaunch leads from the batch script, because Slurm may signal only the tasks of a step. Only the
+// first node forwards.
 func (p *Process) forward(n *signals.Node, s os.Signal) {
 	if !p.Signals.ReachRanks || !p.Signals.First || !n.Joined() {
 		return

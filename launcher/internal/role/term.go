@@ -21,13 +21,15 @@ type term struct {
 	// served gets the error with which the service for commands on this machine ended; nil if there
 	// is no service.
 	served chan error
-	// stopProgress ends the reports of progress. Then reporting ends and ended is set.
+	// stopProgress ends the reports of progress. reporting waits for their end, after which ended
+	// is set.
 	stopProgress func()
 	reporting    sync.WaitGroup
 	ended        func(report.Ending)
 }
 
-// eventsFile records the job's events. A node that takes over has a file of its own.
+// eventsFile is the file of the job's events. A node that takes over the job writes another file,
+// with the node's name.
 const eventsFile = "events.jsonl"
 
 // newTerm begins the job, or continues it if next is not nil.
@@ -50,7 +52,7 @@ func (p *Process) newTerm(r role, next *rendezvous.Term) (*term, error) {
 		t.roster.decided(ev)
 		p.Observe(d)
 	}
-	if next != nil { // the nodes are there already
+	if next != nil { // the job's nodes have joined an earlier coordinator
 		cfg.StartedTogether, cfg.AllNodes, cfg.Nodes = 0, 0, 0
 	}
 	t.coordinator = rendezvous.NewCoordinator(cfg)
@@ -62,7 +64,8 @@ func (p *Process) newTerm(r role, next *rendezvous.Term) (*term, error) {
 	return t, nil
 }
 
-// open serves commands of this user on this machine. The job runs even if open fails.
+// open serves the commands that this user runs on this machine. If open fails, it warns, and the
+// job runs without them.
 func (t *term) open(job string) {
 	l, err := discovery.Listen(job)
 	if err != nil {
@@ -76,7 +79,7 @@ func (t *term) open(job string) {
 	go func() { t.served <- t.coordinator.ServeClients(l) }()
 }
 
-// serve admits nodes, and possible leaders, at the listener.
+// serve admits nodes, and the connections of other candidates, at the listener.
 func (t *term) serve(r role) error {
 	if r.candidate != nil {
 		return r.candidate.Serve(r.listener)

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// port is where nodes in containers meet node 0. Such containers share their network with nothing
-// else.
+// port is where nodes in containers meet node 0. No other process can use this port there, since
+// each container has a network of its own.
 const port = 29400
 
-// batch reads what AWS Batch tells the nodes of a multi-node parallel job, whose attempts count
-// from 1 (https://docs.aws.amazon.com/batch/latest/userguide/job_env_vars.html). golaunch makes the
-// main node node 0, no matter which index it has. AWS Batch does not give the main node its own
-// address.
+// batch reads the variables that AWS Batch sets on the nodes of a multi-node parallel job. The
+// job's attempts count from 1
+// (https://docs.aws.amazon.com/batch/latest/userguide/job_env_vars.html). golaunch makes the main
+// node node 0, no matter which index it has. AWS Batch does not tell the main node its own address.
 func batch(m Machine) (*Place, error) {
 	if !m.has("AWS_BATCH_JOB_NODE_INDEX") {
 		return nil, nil

@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 )
 
-// given is a process somewhere: its variables as lines NAME=value, its host, and files by their
-// path from the root.
+// given has the surroundings of a process: its variables as lines NAME=value, its host, and files
+// by their path from the root.
 type given struct {
 	env, host string
 	files     map[string]string
@@ -35,7 +35,7 @@ func (g given) machine() schedenv.Machine {
 	return schedenv.Machine{Env: lookup, Hostname: g.host, FS: files}
 }
 
-// and is the same process with further variables; NAME= removes one.
+// and returns the same surroundings with further variables. The line NAME= removes a variable.
 func (g given) and(lines ...string) given {
 	g.env += "\n" + strings.Join(lines, "\n")
 	return g
@@ -51,7 +51,8 @@ type found struct {
 	want schedenv.Place
 }
 
-// finds compares all fields except the sources, which must not be empty.
+// finds checks the place that Find returns. It compares all fields except Sources, which must not
+// be empty.
 func finds(t *testing.T, table map[string]found) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(table)) {
@@ -68,8 +69,8 @@ func finds(t *testing.T, table map[string]found) {
 	}
 }
 
-// refuses checks for an error of one line with these words: the process has no place, or no place
-// that a job of several nodes could use.
+// refuses checks for an error of one line with the given words. The error is Find's, or the place's
+// Several.
 func refuses(t *testing.T, table map[string]given) {
 	t.Helper()
 	for words, g := range table {
@@ -91,7 +92,8 @@ func TestNothingAround(t *testing.T) {
 	}
 }
 
-// TestInnermost runs mpirun in a pod, in the job of a batch system, and under Kubeflow.
+// TestInnermost checks that Find chooses mpirun when it runs in a pod, in the job of a batch
+// system, or under Kubeflow.
 func TestInnermost(t *testing.T) {
 	for around, env := range map[string]string{
 		"Slurm":      "SLURM_JOB_ID=7\nSLURM_PROCID=0\nSLURM_NTASKS=1\nSLURM_JOB_NODELIST=n7",
@@ -153,7 +155,8 @@ var names = strings.Fields(`OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_
 	WORLD_SIZE VC_TASK_INDEX VK_TASK_INDEX LWS_LEADER_ADDRESS LWS_GROUP_SIZE LWS_WORKER_INDEX
 	JOB_COMPLETION_INDEX JOBSET_RESTART_ATTEMPT`)
 
-// FuzzFind sets any variables: the first byte of a line chooses the name.
+// FuzzFind calls Find with arbitrary variables. The first byte of a line chooses the variable's
+// name.
 func FuzzFind(f *testing.F) {
 	for _, g := range []given{
 		openMPI4, openMPI5, hydraRank, fluxTask, pbsJob.and("PBS_NODEFILE=/nodes"), lsfJob, jsrunTask, batchNode, sageMakerHost,

@@ -1,7 +1,7 @@
 package schedenv
 
-// flux reads what Flux tells each task (flux-environment(7)). flux-hostlist(1) lists the hosts; the
-// first has task 0.
+// flux reads the variables that Flux sets for each task (flux-environment(7)). The command
+// flux-hostlist(1) lists the hosts; the first host has task 0.
 func flux(m Machine) (*Place, error) {
 	if !m.has("FLUX_JOB_ID") || !m.has("FLUX_TASK_RANK") {
 		return nil, nil

@@ -12,10 +12,10 @@ import (
 	"github.com/golaunch/golaunch/internal/host/helper"
 )
 
-// askLimit bounds a question to a launcher.
+// askLimit bounds the run of a launcher's command.
 const askLimit = 10 * time.Second
 
-// AskHead asks a launcher for the host of node 0, if the launcher says it only when asked.
+// AskHead sets Head by running the command Ask, if there is one.
 func (p *Place) AskHead() error {
 	if p.Head != "" || p.Node == 0 || len(p.Ask) == 0 {
 		return nil

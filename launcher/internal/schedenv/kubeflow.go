@@ -9,8 +9,8 @@ import (
 // kubeflow reads torchrun's own variables, by which Kubeflow's Trainer (TrainJob;
 // pkg/runtime/framework/plugins/torch) and the training operator before it (PyTorchJob;
 // pkg/controller.v1/pytorch) tell torchrun its node. An elastic PyTorchJob has no PET_NODE_RANK:
-// its pods are JOB-worker-INDEX, and the endpoint is the first of them. A range of nodes, MIN:MAX,
-// leaves the number unknown.
+// its pods have the names JOB-worker-INDEX, and the endpoint is the first pod. If the number of
+// nodes is a range, MIN:MAX, Nodes stays unknown.
 func kubeflow(m Machine) (*Place, error) {
 	if !m.has("PET_NNODES") {
 		return nil, nil
@@ -31,7 +31,7 @@ func kubeflow(m Machine) (*Place, error) {
 	return r.done()
 }
 
-// perNode is torchrun's --nproc-per-node.
+// perNode reads the value of torchrun's --nproc-per-node.
 func (r *reader) perNode() string {
 	switch n := r.text("PET_NPROC_PER_NODE"); n {
 	case "", "gpu", "cpu", "auto":
@@ -41,8 +41,8 @@ func (r *reader) perNode() string {
 	}
 }
 
-// endpoint is where torchrun's nodes would meet: at PET_RDZV_ENDPOINT, or at the master
-// (torch/distributed/run.py).
+// endpoint sets Head, Port, Job and Node. Head and Port are where torchrun's nodes would meet:
+// PET_RDZV_ENDPOINT, or else the master (torch/distributed/run.py).
 func (r *reader) endpoint() {
 	p, pod := &r.place, r.pod()
 	if at := r.text("PET_RDZV_ENDPOINT"); at != "" {
@@ -65,9 +65,9 @@ func (r *reader) endpoint() {
 	p.Node = r.number("PET_NODE_RANK", 0)
 }
 
-// master reads the node's RANK and WORLD_SIZE, from older training operators and Volcano's pytorch
-// plugin (docs/user-guide/how_to_use_pytorch_plugin.md). Together with a LOCAL_RANK, they would be
-// those of a process.
+// master reads RANK and WORLD_SIZE, by which older training operators and Volcano's pytorch plugin
+// (docs/user-guide/how_to_use_pytorch_plugin.md) number the nodes. If LOCAL_RANK is set too, these
+// variables number processes, and master ignores them.
 func master(m Machine) (*Place, error) {
 	if !m.has("KUBERNETES_SERVICE_HOST") || !m.has("MASTER_ADDR") || !m.has("RANK") || !m.has("WORLD_SIZE") || m.has("LOCAL_RANK") {
 		return nil, nil

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// pod is what a pod's host name and /etc/hosts say. If the pod has a subdomain (the name of its
-// headless service), the kubelet writes the pod's whole name into /etc/hosts:
+// pod has the facts that a pod's host name and its /etc/hosts contain. If the pod has a subdomain
+// (the name of its headless service), the kubelet writes the pod's whole name into /etc/hosts:
 // HOST.SUBDOMAIN.NAMESPACE.svc.ZONE
 // (https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/).
 type pod struct {
 	host string
-	// domain is the whole name after the host. subdomain and namespace are the first words of
-	// domain. All are empty without a subdomain.
+	// domain is the part of the pod's whole name after the host. subdomain and namespace are the
+	// first two words of domain. All are empty without a subdomain.
 	domain, subdomain, namespace string
 }
 
@@ -32,10 +32,11 @@ func (m Machine) pod() pod {
 	return p
 }
 
-// indexedJob reads what Kubernetes tells the pods of an Indexed Job, whose host names are JOB-INDEX
-// (https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication/). The pods do not learn
-// their number. Without a headless service, or in its host's network, a pod cannot reach another
-// pod by name, so there is no head. Pods that work alone need no head.
+// indexedJob reads the variables and host names that Kubernetes gives the pods of an Indexed Job.
+// The host names are JOB-INDEX
+// (https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication/). Kubernetes does not
+// tell the pods how many there are. A pod without a headless service, or in its host's network,
+// cannot reach other pods by name, so the place has no Head. Pods that work alone need no head.
 //
 // The jobs of a JobSet are Indexed Jobs, with host names JOBSET-REPLICATEDJOB-JOB-INDEX
 // (https://jobset.sigs.k8s.io/docs/concepts/); the pods of one job are the nodes. JobSet sets no
@@ -61,9 +62,9 @@ func indexedJob(m Machine) (*Place, error) {
 	return r.done()
 }
 
-// leaderWorkerSet reads what LeaderWorkerSet tells the pods of a group
-// (https://lws.sigs.k8s.io/docs/reference/). The leader's name, LWS-GROUP.SUBDOMAIN.NAMESPACE,
-// tells groups apart.
+// leaderWorkerSet reads the variables that LeaderWorkerSet sets in the pods of a group
+// (https://lws.sigs.k8s.io/docs/reference/). Each group has another leader's name,
+// LWS-GROUP.SUBDOMAIN.NAMESPACE, which therefore names the job.
 func leaderWorkerSet(m Machine) (*Place, error) {
 	if !m.has("LWS_LEADER_ADDRESS") {
 		return nil, nil

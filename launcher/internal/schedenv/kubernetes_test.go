@@ -6,13 +6,14 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 )
 
-// hosts is a pod's /etc/hosts as the kubelet writes it.
+// hosts returns a pod's /etc/hosts as the kubelet writes it.
 func hosts(names string) map[string]string {
 	return map[string]string{"etc/hosts": "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-loopback\n" +
 		"10.244.121.182\t" + names + "\n"}
 }
 
-// indexedPod is of https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication/.
+// indexedPod is a pod of the example in
+// https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication/.
 var indexedPod = given{
 	host: "pings-2", env: "JOB_COMPLETION_INDEX=2\nKUBERNETES_SERVICE_HOST=10.96.0.1",
 	files: hosts("pings-2.headless-svc.default.svc.cluster.local\tpings-2"),
@@ -111,8 +112,8 @@ func TestKubeflow(t *testing.T) {
 	})
 }
 
-// TestMaster has what the pytorch plugin of Volcano, and the training operator until 1.6, set in a
-// pod.
+// TestMaster uses the variables that Volcano's pytorch plugin, and the training operator until 1.6,
+// set in a pod.
 func TestMaster(t *testing.T) {
 	g := given{
 		host: "pytorch-job-worker-0", env: `MASTER_ADDR=pytorch-job-master-0.pytorch-job
@@ -136,8 +137,8 @@ func TestMaster(t *testing.T) {
 	}
 }
 
-// volcanoPod has what docs/user-guide/how_to_use_svc_plugin.md and how_to_use_env_plugin.md of
-// https://github.com/volcano-sh/volcano show.
+// volcanoPod has the variables and files in docs/user-guide/how_to_use_svc_plugin.md and
+// how_to_use_env_plugin.md of https://github.com/volcano-sh/volcano.
 var volcanoPod = given{host: "train-worker-1", env: `VK_TASK_INDEX=1
 	VC_TASK_INDEX=1
 	VC_WORKER_HOSTS=train-worker-0.train,train-worker-1.train

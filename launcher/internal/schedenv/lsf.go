@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// lsf reads what LSF tells a job
+// lsf reads the variables that LSF sets for a job
 // (https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=variables-environment-set-job-execution).
-// The job's command runs on the first host; blaunch's processes have a task ID.
+// LSF runs the job's command on the first host only. Processes that blaunch starts have a task ID.
 func lsf(m Machine) (*Place, error) {
 	if !m.has("LSB_JOBID") {
 		return nil, nil
@@ -19,8 +19,8 @@ func lsf(m Machine) (*Place, error) {
 	return r.done()
 }
 
-// jsrun reads what the job step manager of CORAL systems tells. The job's first host is the launch
-// node, which no step uses (Lightning's LSFEnvironment skips it as well).
+// jsrun reads the variables of jsrun, the job step manager of CORAL systems. The job's first host
+// is the launch node, which no step uses (Lightning's LSFEnvironment skips it as well).
 func jsrun(m Machine) (*Place, error) {
 	if !m.has("JSM_NAMESPACE_RANK") {
 		return nil, nil
@@ -34,7 +34,8 @@ func jsrun(m Machine) (*Place, error) {
 	return r.done()
 }
 
-// lsfJob is the job's ID, with the index in a job array. The index is 0 outside of an array.
+// lsfJob returns the job's ID, with the index if the job is part of a job array. LSF sets the index
+// 0 for other jobs.
 func (r *reader) lsfJob() string {
 	index := r.text("LSB_JOBINDEX")
 	if index == "0" {
@@ -43,8 +44,8 @@ func (r *reader) lsfJob() string {
 	return jobName("lsf", r.must("LSB_JOBID"), index)
 }
 
-// lsfHosts are the hosts and the variable that names them: LSB_MCPU_HOSTS is "host1 slots1 host2
-// slots2 ...", and the file has a line for each slot.
+// lsfHosts returns the hosts and the variable from which it has them. LSB_MCPU_HOSTS is "host1
+// slots1 host2 slots2 ...". The file that the other variable names has a line for each slot.
 func (r *reader) lsfHosts() ([]string, string) {
 	if hosts, err := r.hosts(r.text("LSB_DJOB_HOSTFILE")); err == nil && len(hosts) > 0 {
 		return hosts, "LSB_DJOB_HOSTFILE"

@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// Machine is what a place is read from.
+// Machine is the machine from which a place is read.
 type Machine struct {
 	// Env is the environment, as [os.LookupEnv] reads it.
 	Env func(name string) (value string, ok bool)
-	// Hostname is this machine's own name. An empty name is in no list of hosts.
+	// Hostname is this machine's own name. If it is empty, this machine is in no list of hosts.
 	Hostname string
 	// FS holds the files that the environment names, with paths from the root.
 	FS fs.FS
@@ -55,7 +55,7 @@ func (m Machine) file(name string) ([]byte, error) {
 	return data, err
 }
 
-// hosts are the first words of a file's lines, each once.
+// hosts returns the first words of a file's lines, without duplicates.
 func (m Machine) hosts(name string) ([]string, error) {
 	data, err := m.file(name)
 	if err != nil {
@@ -71,7 +71,7 @@ func (m Machine) hosts(name string) ([]string, error) {
 	return once(names), lines.Err()
 }
 
-// once keeps the first of equal names.
+// once removes duplicates: it keeps the first of equal names.
 func once(names []string) []string {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(names, func(name string) bool {
@@ -81,12 +81,13 @@ func once(names []string) []string {
 	})
 }
 
-// position is the index of a host in a list, with or without domains; -1 if it is not there.
+// position returns the index of a host in a list; -1 if the list does not have it. It ignores the
+// domains of the names.
 func position(hosts []string, host string) int {
 	return slices.IndexFunc(hosts, func(other string) bool { return host != "" && short(other) == short(host) })
 }
 
-// short is a host's name without its domain, or an address.
+// short returns a host's name without its domain. It returns an address as it is.
 func short(host string) string {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return host

@@ -8,9 +8,9 @@ import (
 	"github.com/golaunch/golaunch/internal/host/hostlist"
 )
 
-// openMPI reads what mpirun of Open MPI 4 and 5 tells each process
+// openMPI reads the variables that mpirun of Open MPI 4 and 5 sets for each process
 // (https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html). Open MPI does not tell
-// rank 0's host; it tells mpirun's host. In every job script these are the same.
+// rank 0's host, but mpirun's. In a job script these are the same host.
 func openMPI(m Machine) (*Place, error) {
 	if !m.has("OMPI_COMM_WORLD_RANK") {
 		return nil, nil
@@ -25,9 +25,9 @@ func openMPI(m Machine) (*Place, error) {
 	return r.done()
 }
 
-// hydra reads what the process manager of MPICH, MVAPICH and Intel MPI tells (hydra's proxy sets
-// MPI_LOCALNRANKS where Slurm and Flux, which set PMI_RANK as well, do not). hydra names no host
-// and no job, so both must come from the batch system around it.
+// hydra reads the variables of hydra, the process manager of MPICH, MVAPICH and Intel MPI.
+// MPI_LOCALNRANKS shows that it is hydra, because Slurm and Flux set PMI_RANK too. hydra names no
+// host and no job, so the batch system around it must name both.
 func hydra(m Machine) (*Place, error) {
 	if !m.has("PMI_RANK") || !m.has("MPI_LOCALNRANKS") {
 		return nil, nil
@@ -41,8 +41,8 @@ func hydra(m Machine) (*Place, error) {
 	return r.done()
 }
 
-// pals reads what the mpiexec of HPE Cray systems tells (mpiexec(1) of the HPE Cray Programming
-// Environment).
+// pals reads the variables that mpiexec of HPE Cray systems sets (mpiexec(1) of the HPE Cray
+// Programming Environment).
 func pals(m Machine) (*Place, error) {
 	if !m.has("PALS_RANKID") {
 		return nil, nil
@@ -54,7 +54,8 @@ func pals(m Machine) (*Place, error) {
 	return r.done()
 }
 
-// ranks makes the processes of an MPI job the nodes, if each is alone on its host.
+// ranks makes each process of an MPI job a node. This needs that each process is alone on its host;
+// otherwise ranks sets Several.
 func (r *reader) ranks(rank, size, local, hint string) {
 	r.place.Node, r.place.Nodes = r.number(rank, 0), r.number(size, 1)
 	if n := r.number(local, 1); n > 1 {
@@ -62,8 +63,9 @@ func (r *reader) ranks(rank, size, local, hint string) {
 	}
 }
 
-// inOrder takes hosts as the hosts of the ranks, if their number is right and this process's host
-// is at the place of its rank. If the place of rank 0's host is wrong, rank 0 ends the job.
+// inOrder takes hosts as the hosts of the ranks, in order, if their number is right and this
+// process's host is at the position of its rank. On rank 0 this also checks the first host; if it
+// is wrong, rank 0 ends the job.
 func (r *reader) inOrder(hosts []string) {
 	p := &r.place
 	if len(hosts) == p.Nodes && position(hosts, r.Hostname) == p.Node {
@@ -71,8 +73,8 @@ func (r *reader) inOrder(hosts []string) {
 	}
 }
 
-// allocated are the hosts that a batch system or a host file gives mpirun, in that order; nil if
-// unknown.
+// allocated returns the hosts on which mpirun may start processes, in order: the hosts of the batch
+// job, or else of a host file; nil if unknown.
 func (r *reader) allocated() []string {
 	if hosts, err := hostlist.Expand(r.text("SLURM_JOB_NODELIST")); err == nil && len(hosts) > 0 {
 		return hosts
@@ -86,7 +88,7 @@ func (r *reader) allocated() []string {
 	return nil
 }
 
-// allocation is the ID of the batch job around mpirun.
+// allocation returns the ID of the batch job in which mpirun runs.
 func (r *reader) allocation() string {
 	for _, name := range []string{"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"} {
 		if id := r.text(name); id != "" {
@@ -96,9 +98,9 @@ func (r *reader) allocation() string {
 	return ""
 }
 
-// mpirun makes mpirun's host the head, under the host's own name. Open MPI 4 tells the addresses of
-// mpirun's daemon. The namespace of Open MPI 5 begins with the tool, the host and the pid of
-// mpirun: prterun-HOST-PID@1 (PRRTE, plm_base_jobid.c).
+// mpirun sets Head to the host on which mpirun runs. It fails on rank 0 if mpirun runs on another
+// host. Open MPI 4 tells the addresses of mpirun's daemon. The namespace of Open MPI 5 begins with
+// the tool, the host and the pid of mpirun: prterun-HOST-PID@1 (PRRTE, plm_base_jobid.c).
 func (r *reader) mpirun() {
 	daemon, own := r.text("OMPI_MCA_orte_hnp_uri"), r.text("OMPI_MCA_orte_local_daemon_uri")
 	here := daemon == own
@@ -117,7 +119,7 @@ func (r *reader) mpirun() {
 	}
 }
 
-// addresses are those in a daemon's contact,
+// addresses returns the addresses in a daemon's contact, such as
 // "1294532608.0;tcp://192.0.2.2,10.0.0.2:32771;tcp6://[fd00::2]:42797".
 func addresses(contact string) []string {
 	var all []string
@@ -132,9 +134,9 @@ func addresses(contact string) []string {
 	return all
 }
 
-// reachable is the first address that this node does not have itself. An address that both nodes
-// have would be that of a bridge on each node, such as docker's. Two daemons on one host have the
-// same addresses.
+// reachable returns the first address of a daemon that this node does not have itself. An address
+// that both nodes have belongs to a bridge on each, such as Docker's, and leads nowhere. If all
+// addresses are equal, the daemon is on this host, and any address will do.
 func reachable(daemon, own []string) string {
 	for _, a := range daemon {
 		if slices.Equal(daemon, own) || !slices.Contains(own, a) {

@@ -6,8 +6,9 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 )
 
-// openMPI4 is what mpirun 4.1.4 sets, on the second of two hosts with Docker, whose bridge both
-// have. The contacts are those of https://github.com/open-mpi/ompi issue threads.
+// openMPI4 has the variables that mpirun 4.1.4 sets on the second of two hosts. Docker has given
+// both hosts a bridge with the same address. The contacts are from issues of
+// https://github.com/open-mpi/ompi.
 var openMPI4 = given{host: "n2", env: `OMPI_COMM_WORLD_RANK=1
 	OMPI_COMM_WORLD_SIZE=2
 	OMPI_COMM_WORLD_LOCAL_RANK=0
@@ -21,8 +22,9 @@ var openMPI4 = given{host: "n2", env: `OMPI_COMM_WORLD_RANK=1
 	PMIX_RANK=1
 	PMIX_HOSTNAME=n2`}
 
-// openMPI5 has PRRTE's names (https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html,
-// plm_base_jobid.c of PRRTE).
+// openMPI5 has the variables of Open MPI 5, which PRRTE sets
+// (https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html, plm_base_jobid.c of
+// PRRTE).
 var openMPI5 = given{host: "f5-n17.cluster", env: `OMPI_COMM_WORLD_RANK=1
 	OMPI_COMM_WORLD_SIZE=2
 	OMPI_COMM_WORLD_LOCAL_SIZE=1
@@ -71,7 +73,7 @@ func TestOpenMPI(t *testing.T) {
 	})
 }
 
-// hydraRank is what mpiexec.hydra of MPICH 4.0.2 sets.
+// hydraRank has the variables that mpiexec.hydra of MPICH 4.0.2 sets.
 var hydraRank = given{host: "n2", env: `HYDI_CONTROL_FD=7
 	MPIR_CVAR_CH3_INTERFACE_HOSTNAME=n2
 	MPI_LOCALNRANKS=1
@@ -101,7 +103,7 @@ func TestHydra(t *testing.T) {
 	})
 }
 
-// TestPALS has the variables of mpiexec on Cray systems
+// TestPALS uses the variables of mpiexec on Cray systems
 // (https://docs.alcf.anl.gov/polaris/running-jobs/).
 func TestPALS(t *testing.T) {
 	g := given{host: "x3004c0s7b1n0", env: `PALS_RANKID=1

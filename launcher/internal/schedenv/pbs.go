@@ -1,8 +1,9 @@
 package schedenv
 
-// pbs reads what PBS Professional, OpenPBS and Torque tell (qsub(1B), pbsdsh(1B)). A job script is
-// task 1 on the first host; processes of pbsdsh have later numbers, or run on other hosts. The
-// numbers count slots, not hosts, so the position of this host comes from its name.
+// pbs reads the variables that PBS Professional, OpenPBS and Torque set (qsub(1B), pbsdsh(1B)). A
+// job script is task 1 on the first host. Processes that pbsdsh starts have later numbers, or run
+// on other hosts. Task numbers count slots, not hosts, so pbs finds the position of this host by
+// its name.
 func pbs(m Machine) (*Place, error) {
 	if !m.has("PBS_JOBID") {
 		return nil, nil

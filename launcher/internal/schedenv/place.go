@@ -1,9 +1,9 @@
 // Package schedenv reads, from the environment alone, what a scheduler or another launcher has
-// given this process: which nodes there are, which of them this is, where node 0 can be reached,
-// and which GPUs it may use. It sends nothing and changes nothing.
+// given this process: which nodes there are, which of them this node is, where node 0 can be
+// reached, and which GPUs this process may use. It sends nothing and changes nothing.
 package schedenv
 
-// Place is what golaunch knows of the surroundings. A zero field is unknown.
+// Place has what a scheduler or launcher has given to this process. A zero field is unknown.
 type Place struct {
 	// By names who started this process, for messages: "Slurm", "Kubernetes (Indexed Job)", "Open
 	// MPI".
@@ -20,14 +20,14 @@ type Place struct {
 	Names []string
 	Name  string
 	// Head is the host (a name or an address) where the other nodes reach node 0, and Port is the
-	// port for that. Without a Port, the nodes must agree on one.
+	// port for that. If Port is 0, the nodes must agree on a port.
 	Head string
 	Port int
 	// Ask is a command that prints Head, for a launcher that names the host only when asked.
 	Ask []string
-	// Interface carries the traffic between the nodes.
+	// Interface is the network interface for the traffic between the nodes.
 	Interface string
-	// Groups is the number of components of a heterogeneous job; 0 for any other.
+	// Groups is the number of components of a heterogeneous job; 0 for other jobs.
 	Groups int
 	// GPUs are the indexes, or UUIDs, of the GPUs that this process may use; nil if unknown.
 	GPUs []string
@@ -38,13 +38,13 @@ type Place struct {
 	Each bool
 	// Several says why the processes of this command cannot be the nodes of a job: several
 	// processes run on one node. A job that takes no nodes from this place ignores Several. Task is
-	// this process's number among all processes; 0 if each is alone on its node.
+	// this process's number among all processes of the command; 0 if each is alone on its node.
 	Several error
 	Task    int
-	// Topology is this node's place in the network: switches from the top level down, and the node
-	// itself, with dots in between.
+	// Topology is this node's place in the network: the names of the switches from the top level
+	// down, then of the node, separated by dots.
 	Topology string
-	// Sources are the variables that were read, for explanations.
+	// Sources are the variables from which the place was read, to explain it to a user.
 	Sources []string
 }
 

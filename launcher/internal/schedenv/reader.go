@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// reader fills in a place and keeps the first error.
+// reader reads variables into a place, and keeps the first error.
 type reader struct {
 	Machine
 	place Place
 	err   error
 }
 
-// read begins a place in which this command was started on every node.
+// read returns a reader for a place whose Each is true: a launcher started this command on every
+// node.
 func (m Machine) read(by string) *reader {
 	return &reader{Machine: m, place: Place{By: by, Each: true}}
 }
@@ -44,12 +45,12 @@ func (r *reader) fail(format string, args ...any) {
 	}
 }
 
-// several notes that this process, with a number among all, is not alone on its node.
+// several sets Several and Task: this process, which is number task, is not alone on its node.
 func (r *reader) several(task int, format string, args ...any) {
 	r.place.Several, r.place.Task = fmt.Errorf(format, args...), task
 }
 
-// text is a variable's value, or "".
+// text returns a variable's value, or "".
 func (r *reader) text(name string) string {
 	value, _ := r.Env(name)
 	if value != "" && !slices.Contains(r.place.Sources, name) {
@@ -69,12 +70,12 @@ func (r *reader) must(name string) string {
 // maxNodes bounds a count in a variable.
 const maxNodes = 1 << 20
 
-// number reads a variable that must be set, and at least least.
+// number reads a variable that must be set to a number, least or more.
 func (r *reader) number(name string, least int) int {
 	return r.count(name, r.must(name), least, maxNodes)
 }
 
-// port is a TCP port; 0 if the variable is not set.
+// port reads a TCP port; 0 if the variable is not set.
 func (r *reader) port(name string) int {
 	if !r.has(name) {
 		return 0
@@ -91,7 +92,7 @@ func (r *reader) count(name, value string, least, most int) int {
 	return n
 }
 
-// among makes hosts the nodes. This host must be one of them.
+// among sets the place's nodes to hosts. This host must be one of them.
 func (r *reader) among(hosts []string, source string) {
 	p := &r.place
 	p.Names, p.Nodes, p.Node = hosts, len(hosts), position(hosts, r.Hostname)

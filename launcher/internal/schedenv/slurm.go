@@ -9,9 +9,9 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// slurm reads what Slurm tells a task of a step (srun(1), OUTPUT ENVIRONMENT VARIABLES), or a
-// process in an allocation (sbatch(1), salloc(1)). A step should have one task on each node.
-// Without a step this process must start one.
+// slurm reads the variables that Slurm sets for a task of a step (srun(1), OUTPUT ENVIRONMENT
+// VARIABLES), or for a process in an allocation (sbatch(1), salloc(1)). A step should have one task
+// on each node. A process that is in no step must start one.
 func slurm(m Machine) (*Place, error) {
 	if !m.has("SLURM_JOB_ID") {
 		return nil, nil
@@ -50,8 +50,8 @@ func (r *reader) slurmNodes(name string) []string {
 	return names
 }
 
-// slurmGPUs are numbered as the process sees them: from 0 where a cgroup hides the others
-// (CUDA_VISIBLE_DEVICES).
+// slurmGPUs reads the GPUs of this process, with the numbers by which the process sees them
+// (CUDA_VISIBLE_DEVICES). If a cgroup hides other GPUs, these numbers begin at 0.
 func (r *reader) slurmGPUs() {
 	for _, name := range []string{"CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"} {
 		if list := r.text(name); list != "" {
@@ -67,7 +67,7 @@ func (r *reader) slurmGPUs() {
 	}
 }
 
-// slurmStep reads what Slurm tells a task of srun.
+// slurmStep reads the variables of a task that srun started.
 func (r *reader) slurmStep() {
 	p := &r.place
 	p.Job += "." + r.must("SLURM_STEP_ID")
@@ -79,7 +79,7 @@ func (r *reader) slurmStep() {
 	p.Topology = r.text("SLURM_TOPOLOGY_ADDR")
 }
 
-// slurmAllocation reads what Slurm tells a batch script, or a process under salloc.
+// slurmAllocation reads the variables of a batch script, or of a process under salloc.
 func (r *reader) slurmAllocation() {
 	p := &r.place
 	p.Each = false
@@ -96,7 +96,7 @@ func (r *reader) slurmAllocation() {
 	}
 }
 
-// oneEach reports whether a list of tasks per node, such as "2(x3),1", has one task on each.
+// oneEach reports whether a list of tasks per node, such as "2(x3),1", has one task on each node.
 func oneEach(tasks string) bool {
 	for part := range strings.SplitSeq(tasks, ",") {
 		if n, _, _ := strings.Cut(part, "("); n != "1" {
@@ -106,13 +106,13 @@ func oneEach(tasks string) bool {
 	return true
 }
 
-// stepd matches the process title of slurmstepd: "slurmstepd: [123.0]" for a step, [123.batch],
-// [123.interactive].
+// stepd matches the process title of slurmstepd: "slurmstepd: [123.0]" for a numbered step, or with
+// [123.batch] or [123.interactive] for the others.
 var stepd = lazyregexp.New(`^slurmstepd: \[[0-9]+\.([0-9a-z]+)`)
 
-// inStep reports whether this process is a task of a numbered step. A batch job that was submitted
-// from a step inherits that step's variables, so inStep first looks at the nearest visible
-// slurmstepd above this process.
+// inStep reports whether this process is a task of a numbered step. The variables are not enough,
+// because a batch job that was submitted from a step inherits the variables of that step. So inStep
+// first looks for the nearest slurmstepd among this process's ancestors that it can see.
 func (r *reader) inStep() bool {
 	pid := "self"
 	for range maxAncestors {
@@ -131,7 +131,7 @@ func (r *reader) inStep() bool {
 	return r.has("SLURM_STEP_ID")
 }
 
-// maxAncestors bounds the search for slurmstepd.
+// maxAncestors bounds how many ancestors inStep looks at.
 const maxAncestors = 64
 
 var parent = lazyregexp.New(`(?m)^PPid:\s*([1-9][0-9]*)$`)

@@ -6,8 +6,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 )
 
-// srunTask is the second of two tasks as Slurm 22.05 starts it, batchJob is the script of a job,
-// and hetJob is the script of a heterogeneous job.
+// srunTask is the second of two tasks, with the variables of Slurm 22.05. batchJob is the script of
+// a job, and hetJob the script of a heterogeneous job.
 var (
 	srunTask = given{host: "n2", env: `SLURM_JOB_ID=7
 		SLURMD_NODENAME=n2

@@ -2,10 +2,10 @@ package schedenv
 
 import "io/fs"
 
-// volcano reads what Volcano's env and svc plugins tell the pods of a job
-// (docs/user-guide/how_to_use_svc_plugin.md): /etc/volcano/TASK.host has the hosts of each task.
-// The pods of one task are the nodes. The pytorch plugin numbers the pods of a master and of
-// workers in one sequence, so the finder master runs before this one.
+// volcano reads what Volcano's env and svc plugins put into the pods of a job
+// (docs/user-guide/how_to_use_svc_plugin.md): variables, and the file /etc/volcano/TASK.host with
+// the hosts of a task. The pods of one task are the nodes. The pytorch plugin makes the pods of a
+// master and of workers the nodes of one job, so finders has the function master before volcano.
 func volcano(m Machine) (*Place, error) {
 	if !m.has("VC_TASK_INDEX") && !m.has("VK_TASK_INDEX") {
 		return nil, nil

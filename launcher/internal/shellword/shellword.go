@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Quote works for any user's login shell: sh, csh or fish. sbatch reads the result in the same way.
+// Quote quotes a text for any user's login shell: sh, csh or fish. sbatch reads the result in the
+// same way.
 func Quote(text string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+=:,./_-", r)

@@ -8,25 +8,28 @@ import (
 	"time"
 )
 
-// Merged is a channel of signals. It delivers signals that belong to one event once.
+// Merged delivers signals on a channel. Of several stop signals that belong to one event, it
+// delivers only the first.
 type Merged struct {
 	// C is nil if there is no source of signals.
 	C chan os.Signal
-	// newest is the time of the newest stop, in Unix nanoseconds. Each new stop sends to stopped.
+	// newest is the time of the newest stop signal, in Unix nanoseconds. stopped gets a value for
+	// each new stop signal.
 	newest  atomic.Int64
 	stopped chan struct{}
 }
 
-// oneEvent is how long after a stop a further stop belongs to the same event. When a terminal
-// closes, the shell and the kernel each send SIGHUP. timeout(1) and Slurm send SIGTERM twice. A
-// shell and a scheduler may send different signals.
+// oneEvent is how long after a stop signal a further stop signal counts as the same event. When a
+// terminal closes, the shell and the kernel each send SIGHUP. timeout(1) and Slurm send SIGTERM
+// twice. A shell and a scheduler may send different signals.
 const oneEvent = time.Second
 
-// maxQueue bounds the signals that wait for the receiver. As in the kernel, several signals of one
-// kind count as one.
+// maxQueue bounds the signals that wait for the receiver. Further signals are lost, as the kernel
+// too may merge signals that wait.
 const maxQueue = 64
 
-// Merge receives signals until done is closed. The signals in stops are stops too.
+// Merge receives signals until done is closed. SIGUSR1 and SIGUSR2 are stop signals only if they
+// are in stops.
 func Merge(signals <-chan os.Signal, stops []os.Signal, done <-chan struct{}) *Merged {
 	m := &Merged{stopped: make(chan struct{}, 1)}
 	if signals != nil {
@@ -36,7 +39,8 @@ func Merge(signals <-chan os.Signal, stops []os.Signal, done <-chan struct{}) *M
 	return m
 }
 
-// run receives each signal at once, even if nothing receives from C.
+// run receives signals, and sends them to C. It receives each signal at once, even if nothing
+// receives from C.
 func (m *Merged) run(signals <-chan os.Signal, stops []os.Signal, done <-chan struct{}) {
 	var began time.Time
 	var queue []os.Signal
@@ -78,12 +82,12 @@ func (m *Merged) note(at time.Time) {
 	m.newest.Store(at.UnixNano())
 	select {
 	case m.stopped <- struct{}{}:
-	default: // JustStopped has not seen the previous one yet
+	default: // JustStopped has not received the previous value yet, and one value is enough
 	}
 }
 
-// JustStopped reports whether a stop arrived a moment ago, or arrives within the time of one event:
-// if Slurm has signalled this process, it has signalled the ranks too.
+// JustStopped reports whether a stop signal arrived a moment ago, or arrives within oneEvent. If
+// so, and if Slurm sent that signal, the ranks got it too.
 func (m *Merged) JustStopped() bool {
 	late := time.NewTimer(oneEvent)
 	defer late.Stop()

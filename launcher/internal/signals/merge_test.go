@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestOneEvent: signals within a second of a stop are one event, in any mixture, even if nothing
-// receives them yet.
+// TestOneEvent: stop signals within a second of each other are one event, even if they differ, and
+// even if nothing receives them yet.
 func TestOneEvent(t *testing.T) {
 	const ms = time.Millisecond
 	type told struct {
@@ -51,7 +51,7 @@ func TestOneEvent(t *testing.T) {
 	}
 }
 
-// TestJustStopped distinguishes a stop of this moment from an earlier one.
+// TestJustStopped distinguishes a stop signal of this moment from an earlier one.
 func TestJustStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		signals, done := make(chan os.Signal, 1), make(chan struct{})

@@ -11,31 +11,33 @@ import (
 	"github.com/golaunch/golaunch/agent"
 )
 
-// Node passes on the signals of this process while another node leads the job. The first stop makes
-// the node leave in order, or give up joining. A later stop ends the time that its ranks have to
-// get ready. A later stop from the keyboard kills the ranks.
+// Node passes on the signals of this process while another node leads the job. The first stop
+// signal makes the node leave in order, or give up joining. A later one ends the time that the
+// node's ranks have to get ready. A later one from the keyboard kills the ranks.
 type Node struct {
 	// Pass carries the signals for the ranks, and Leave the reason to leave.
 	Pass  chan syscall.Signal
 	Leave chan agent.Departure
 	// DrainTime is how long ranks have to get ready after a SIGTERM.
 	DrainTime time.Duration
-	// EndsJob says that the process of every node gets a stop. The stop then ends the job.
+	// EndsJob says that a stop signal ends the whole job, because the processes of all nodes get
+	// it.
 	EndsJob bool
-	// If HandOver is set, a SIGHUP closes it, and is no stop.
+	// HandOver, if it is set, is closed at a SIGHUP. The SIGHUP then does not stop the node.
 	HandOver chan struct{}
 	// OnJoin, if set, is called when the coordinator has admitted this node.
 	OnJoin func()
-	// Cancel ends the node at once.
+	// Cancel makes the node end at once.
 	Cancel context.CancelCauseFunc
 
 	joined atomic.Bool
-	// first is the number of the first stop; departing is set if the node leaves without one.
+	// first is the number of the first stop signal. departing is set if the node leaves for another
+	// reason.
 	first     atomic.Int32
 	departing atomic.Bool
 }
 
-// NewNode is a node that cancel ends.
+// NewNode returns a Node with this Cancel.
 func NewNode(cancel context.CancelCauseFunc) *Node {
 	return &Node{Pass: make(chan syscall.Signal, 8), Leave: make(chan agent.Departure, 2), Cancel: cancel}
 }
@@ -55,7 +57,8 @@ func Follow(signals <-chan os.Signal, done <-chan struct{}, tell func(os.Signal)
 	}
 }
 
-// Depart makes the node leave the job, which a stop may hasten, or give up joining.
+// Depart makes the node leave the job for the reason in d, or give up joining. A later stop signal
+// may shorten the time that the ranks have.
 func (n *Node) Depart(d agent.Departure) {
 	switch {
 	case n.first.Load() != 0 || n.departing.Swap(true):
@@ -66,12 +69,12 @@ func (n *Node) Depart(d agent.Departure) {
 	}
 }
 
-// Tell never waits: a stop must overtake everything that was sent before.
+// Tell obeys a signal. It must not wait, so that a stop signal overtakes the signals before it.
 func (n *Node) Tell(s os.Signal) {
 	if sig, ok := s.(syscall.Signal); ok && ForRanks(sig) {
 		select {
 		case n.Pass <- sig:
-		default: // several count as one, as in the kernel
+		default: // Pass is full: as in the kernel, several signals count as one
 		}
 		return
 	}
@@ -105,10 +108,10 @@ func (n *Node) Join() {
 // Joined reports whether the coordinator has admitted this node.
 func (n *Node) Joined() bool { return n.joined.Load() }
 
-// Stopped reports whether there was a stop.
+// Stopped reports whether the node got a stop signal.
 func (n *Node) Stopped() bool { return n.first.Load() != 0 }
 
-// Code is the exit code of a node that was told to stop; 0 if it was not.
+// Code returns the exit code of a node that was told to leave; 0 if it was not.
 func (n *Node) Code() int {
 	switch first := n.first.Load(); {
 	case first != 0:
@@ -119,8 +122,8 @@ func (n *Node) Code() int {
 	return 0
 }
 
-// During obeys signals before there is a node, until the caller calls stopped. A stop makes it call
-// cancel. stopped returns the exit code of the first stop; 0 if there was no stop.
+// During handles signals before there is a node, until the caller calls stopped. It calls cancel at
+// a stop signal. stopped returns the exit code for the first stop signal; 0 if there was none.
 func During(signals <-chan os.Signal, cancel context.CancelCauseFunc) (stopped func() int) {
 	n, done, ended := NewNode(cancel), make(chan struct{}), make(chan struct{})
 	go func() {

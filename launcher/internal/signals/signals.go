@@ -1,5 +1,5 @@
-// Package signals decides what each signal that golaunch receives means: a stop, or a signal for
-// the ranks.
+// Package signals decides what each signal that golaunch receives means: to stop, or to pass the
+// signal on to the ranks.
 package signals
 
 import (
@@ -9,21 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ForRanks reports whether a signal is for the ranks, and no stop.
+// ForRanks reports whether a signal is to be passed on to the ranks. All other signals are stop
+// signals.
 func ForRanks(s os.Signal) bool { return s == syscall.SIGUSR1 || s == syscall.SIGUSR2 }
 
 // FromKeyboard reports whether a key of a terminal sends the signal.
 func FromKeyboard(s os.Signal) bool { return s == syscall.SIGINT || s == syscall.SIGQUIT }
 
-// stop is a signal that stops the job, although [ForRanks] is true for it.
+// stop wraps SIGUSR1 or SIGUSR2 where it is a stop signal, so that [ForRanks] is false for it.
 type stop struct{ by syscall.Signal }
 
 func (s stop) String() string { return s.by.String() }
 
-// Signal makes it an [os.Signal].
+// Signal makes a stop an [os.Signal].
 func (s stop) Signal() {}
 
-// Of returns the signal of the system; 0 if s is not one.
+// Of returns the number of a signal; 0 if s is no signal of the operating system.
 func Of(s os.Signal) syscall.Signal {
 	if stop, ok := s.(stop); ok {
 		return stop.by
@@ -32,7 +33,7 @@ func Of(s os.Signal) syscall.Signal {
 	return sig
 }
 
-// Name is the signal's name, such as SIGTERM.
+// Name returns the signal's name, such as SIGTERM.
 func Name(s os.Signal) string {
 	if name := unix.SignalName(Of(s)); name != "" {
 		return name

@@ -31,20 +31,20 @@ const process = "golaunch-node"
 
 // The files that a node's process inherits.
 const (
-	streamFD = helper.First + iota // its connection to the coordinator
-	orderFD                        // its order
+	streamFD = helper.First + iota // the process's connection to the coordinator
+	orderFD                        // the process's order, as JSON
 )
 
 const (
-	// MaxOrder bounds an order, in bytes: a command line has at most 2 MiB (execve(2)), and is
-	// longer as JSON.
+	// MaxOrder bounds an order, in bytes. An order contains a command line, which has at most 2 MiB
+	// (execve(2)) but is longer as JSON.
 	MaxOrder = 16 << 20
-	// endLimit is how long a node may take to end after the end of its connection: the node shows
-	// its ranks' last output for at most a minute.
+	// endLimit is how long a node's process may take to end after its connection has ended. It is
+	// longer than the minute for which the process may show the last output of its ranks.
 	endLimit = 90 * time.Second
 )
 
-// Is reports whether this process is a node. Only an init function may ask.
+// Is reports whether this process is a simulated node. Only an init function may call it.
 func Is() bool { return helper.Is(process) }
 
 // Nodes starts nodes, and is the listener that accepts their connections.
@@ -53,19 +53,19 @@ type Nodes struct {
 	closed chan struct{}
 	// Stdin lets the nodes read this process's standard input.
 	Stdin bool
-	// Relay shows what a process prints.
+	// Relay shows the output of a node's process.
 	Relay func(*exec.Cmd) (*errgroup.Group, error)
 	Warn  func(error)
 }
 
-// New is a listener for n nodes at most.
+// New returns a listener for at most n nodes.
 func New(n int) *Nodes {
 	return &Nodes{conns: make(chan net.Conn, n), closed: make(chan struct{})}
 }
 
 // Run runs the process of one node until the process ends: by itself after the job, or when its
-// connection breaks. An error says that the process could not be started. A later failure of the
-// process is handled like the loss of a machine.
+// connection breaks. Run returns an error only if it cannot start the process. If the process fails
+// later, that is like the loss of a machine.
 func (n *Nodes) Run(ctx context.Context, name string, order []byte) error {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -80,7 +80,7 @@ func (n *Nodes) Run(ctx context.Context, name string, order []byte) error {
 		return errors.Join(fmt.Errorf("cannot start %s: %w", name, err), ours.Close(), theirs.Close(), read.Close(), write.Close())
 	}
 	cmd.Cancel, cmd.WaitDelay = ours.Close, endLimit
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C on the terminal is for the coordinator
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that a ^C on the terminal reaches only the coordinator
 	if n.Stdin {
 		cmd.Stdin = os.Stdin
 	}
@@ -112,13 +112,13 @@ func (n *Nodes) Accept() (net.Conn, error) {
 	}
 }
 
-// Close is called once, by the server.
+// Close closes the listener. It must be called only once.
 func (n *Nodes) Close() error {
 	close(n.closed)
 	return nil
 }
 
-// Addr says that no other machine can reach the listener.
+// Addr returns an address that shows that no other machine can reach the listener.
 func (n *Nodes) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
 
 func socketPair() (net.Conn, *os.File, error) {
@@ -136,7 +136,8 @@ func socketPair() (net.Conn, *os.File, error) {
 	return conn, far, nil
 }
 
-// errGone ends a node, since its socket pair cannot be made again.
+// errGone is the reason why a node ends when its socket pair is closed, since the node cannot get
+// another one.
 var errGone = errors.New("the process that runs the job is gone")
 
 // Accept reads this process's order, as JSON, and returns how it dials the coordinator. It calls
@@ -156,9 +157,9 @@ func Accept(order any, cancel context.CancelCauseFunc) (dial func(context.Contex
 	return dialOnce(conn.(*net.UnixConn), func() { cancel(errGone) }), nil
 }
 
-// dialOnce returns the only connection that there will ever be. If the coordinator does not answer,
-// there is a second call. It waits for the end of this connection, because a coordinator that is
-// slow, or stopped for a while, is not gone.
+// dialOnce returns a function whose first call returns conn, the only connection that the node will
+// ever have. The agent calls the function again if the coordinator does not answer. That call waits
+// until conn ends, because a coordinator that is slow, or stopped for a while, is not gone.
 func dialOnce(conn *net.UnixConn, gone func()) func(context.Context) (net.Conn, error) {
 	only := &onlyConn{UnixConn: conn, ended: make(chan struct{})}
 	var used atomic.Bool
@@ -176,7 +177,7 @@ func dialOnce(conn *net.UnixConn, gone func()) func(context.Context) (net.Conn, 
 	}
 }
 
-// onlyConn notices when its other end is closed.
+// onlyConn closes ended when its other end is closed.
 type onlyConn struct {
 	*net.UnixConn
 	ended chan struct{}

@@ -11,26 +11,25 @@ import (
 // Script is a batch script for sbatch that runs one command.
 type Script struct {
 	Name string
-	// MinNodes and MaxNodes include spares. NoKill keeps the job when it loses a node.
+	// MinNodes and MaxNodes include spares. NoKill makes Slurm keep the job when it loses a node.
 	MinNodes, MaxNodes int
 	NoKill             bool
-	// Ranks is how many ranks, and GPUs how many GPUs, a node must have room for; 0 asks for
-	// nothing.
+	// Ranks and GPUs are how many ranks and GPUs each node must have room for; 0 asks for nothing.
 	Ranks int
 	GPUs  int
-	// Options are sbatch's own and follow the options above.
+	// Options are further options of sbatch. They follow the options that the other fields imply.
 	Options []string
 	Command []string
 }
 
-// Text returns the script. It fails for an option that does not begin as an option does.
+// Text returns the script. It fails if one of Options does not begin with a dash.
 func (s Script) Text() (string, error) {
 	nodes := strconv.Itoa(s.MinNodes)
 	if s.MaxNodes > s.MinNodes {
 		nodes += "-" + strconv.Itoa(s.MaxNodes)
 	}
 	lines := []string{"#!/bin/sh", "#SBATCH --job-name=" + shellword.Quote(s.Name), "#SBATCH --nodes=" + nodes}
-	if s.Ranks > 0 { // at least one CPU for each
+	if s.Ranks > 0 { // at least one CPU for each rank
 		lines = append(lines, "#SBATCH --ntasks-per-node="+strconv.Itoa(s.Ranks))
 		if s.GPUs > 0 {
 			lines = append(lines, "#SBATCH --gpus-per-node="+strconv.Itoa(s.GPUs))

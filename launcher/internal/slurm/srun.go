@@ -25,7 +25,7 @@ type Step struct {
 	Nodes int
 	// Groups is the number of components of a heterogeneous job; 0 for any other.
 	Groups int
-	// GPUs is how many GPUs to ask for; 0 leaves it to srun.
+	// GPUs is how many GPUs to ask for; with 0, srun decides.
 	GPUs int
 	// KillOnBadExit ends the step when one task fails.
 	KillOnBadExit bool
@@ -33,19 +33,20 @@ type Step struct {
 	Relay func(srun *exec.Cmd) (*errgroup.Group, error)
 }
 
-// endLimit is how long agents may take to end after the job, since they show the last output of
-// their ranks.
+// endLimit is how long agents may take to end after the job, in which time they show the last
+// output of their ranks.
 const endLimit = 90 * time.Second
 
-// Run starts golaunch, whose path it gets, as the agent of each node, with the node's enlistment,
-// and waits for the agents to end. ctx ends when the job ends.
+// Run starts an agent on each node, and waits for the agents to end. golaunch is the path of the
+// program, and all agents get the enlistment. ctx must end when the job ends.
 func (s Step) Run(ctx context.Context, golaunch string, enlistment []byte) error {
 	cmd := exec.CommandContext(ctx, "srun", append(s.flags(), golaunch, internalverbs.Node)...)
 	cmd.Env, cmd.Stdin = slices.DeleteFunc(helper.Env(), narrows), bytes.NewReader(enlistment)
 	if s.Groups > 0 { // standard input reaches only the first component of a heterogeneous job
 		cmd.Env, cmd.Stdin = append(cmd.Env, enlist.Variable+"="+string(enlistment)), nil
 	}
-	// The agents end by themselves after the job, and srun after them.
+	// When ctx ends, do not kill srun at once: the agents end by themselves after the job, and then
+	// srun ends.
 	cmd.Cancel = func() error {
 		time.AfterFunc(endLimit, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
 		return nil
@@ -65,7 +66,8 @@ func (s Step) Run(ctx context.Context, golaunch string, enlistment []byte) error
 	return nil
 }
 
-// flags give each task all CPUs of its node and all GPUs that the job has there.
+// flags returns the flags that give each task all CPUs of its node, and all GPUs that the job has
+// there.
 func (s Step) flags() []string {
 	kill := "0"
 	if s.KillOnBadExit {
@@ -75,7 +77,7 @@ func (s Step) flags() []string {
 		"--ntasks-per-node=1", "--cpu-bind=none", "--mpi=none", "--wait=0", "--no-kill", "--unbuffered",
 		"--job-name=golaunch", "--quit-on-interrupt", "--kill-on-bad-exit=" + kill,
 	}
-	if list, ok := os.LookupEnv("SLURM_EXPORT_ENV"); ok && !strings.HasPrefix(list, "ALL") { // sbatch --export=NONE
+	if list, ok := os.LookupEnv("SLURM_EXPORT_ENV"); ok && !strings.HasPrefix(list, "ALL") { // as after sbatch --export=NONE
 		flags = append(flags, "--export="+strings.TrimPrefix(strings.Trim(list, ",")+","+enlist.Variable, "NONE,"))
 	}
 	if s.Groups > 0 {
@@ -87,8 +89,8 @@ func (s Step) flags() []string {
 	return append(flags, "--nodes="+strconv.Itoa(s.Nodes), "--ntasks="+strconv.Itoa(s.Nodes))
 }
 
-// narrows reports whether a variable would leave a task less than its whole node. sbatch and salloc
-// set such variables for the steps of a job.
+// narrows reports whether a variable would make srun give a task less than its whole node. sbatch
+// and salloc set such variables for the steps of a job.
 func narrows(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
 	return slices.Contains([]string{

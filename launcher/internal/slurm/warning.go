@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// OnSignal makes the ranks get ready for the end of the job if a signal for the ranks is Slurm's
-// warning of that end. It returns at once and calls stop later.
+// OnSignal finds out whether s, a signal for the ranks, is Slurm's warning of the job's end. If so,
+// it calls stop, which makes the ranks get ready for that end. OnSignal itself returns at once.
 func OnSignal(s syscall.Signal, say func(string), stop func(job.Cancel)) {
 	go func() {
 		end, known := jobEnd()
@@ -27,8 +27,9 @@ func OnSignal(s syscall.Signal, say func(string), stop func(job.Cancel)) {
 	}()
 }
 
-// OnTerm finds out whether the SIGTERM behind ev means that Slurm takes the nodes, and notes it in
-// ev. If the environment does not say this, the answer follows later, through stop.
+// OnTerm finds out whether the SIGTERM behind ev means that Slurm takes the nodes. If the
+// environment shows this, OnTerm writes it into ev. Otherwise it asks the controller, and may call
+// stop after it has returned.
 func OnTerm(ev *job.Cancel, stop func(job.Cancel)) {
 	within := max(ev.Within, time.Second)
 	if end, known := EndFromEnv(); known && time.Until(end.At) < time.Minute {

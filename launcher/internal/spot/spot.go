@@ -1,4 +1,4 @@
-// Package spot asks a cloud whether the cloud takes this machine back.
+// Package spot asks a cloud whether it is going to take this machine back.
 package spot
 
 import (
@@ -13,20 +13,21 @@ import (
 	"time"
 )
 
-// Notice says when the cloud takes the machine back.
+// Notice says when, and why, the cloud takes the machine back.
 type Notice struct {
 	At  time.Time
 	Why string
 }
 
-// Clouds are those that Watch knows.
+// Clouds are the clouds that Watch can ask.
 var Clouds = []string{"aws", "gcp", "azure"}
 
 const (
-	// every is how often to ask a cloud whose requests cannot wait for a change. AWS recommends
-	// this interval.
+	// every is the time between two questions to a cloud that answers at once; AWS recommends this
+	// interval. Google instead answers when something changes.
 	every = 5 * time.Second
-	// answerLimit bounds a question, and changeLimit a question that waits for a change.
+	// answerLimit bounds the wait for an answer, and changeLimit the wait for the answer to a
+	// question that waits for a change.
 	answerLimit = 2 * time.Second
 	changeLimit = 10 * time.Minute
 	// maxAnswer bounds an answer in bytes.
@@ -35,12 +36,13 @@ const (
 	gcpTime = 30 * time.Second
 )
 
-// margin is how long before the end of a machine its ranks are stopped.
+// margin is how long before the end of the machine golaunch stops the ranks.
 const margin = 15 * time.Second
 
 // OnNotice calls leave once, when the cloud says that it takes this machine back. leave gets the
-// time that the ranks have to get ready. It returns at once, and does nothing for an empty cloud.
-// trouble gets the reason why the cloud cannot be asked, when it changes.
+// reason, and the time that the ranks have to get ready. OnNotice returns at once, and does nothing
+// if cloud is empty. If OnNotice cannot ask the cloud, trouble gets the reason, once until the
+// reason changes.
 func OnNotice(ctx context.Context, cloud string, trouble func(error), leave func(why string, within time.Duration)) {
 	if cloud == "" {
 		return
@@ -56,7 +58,7 @@ func OnNotice(ctx context.Context, cloud string, trouble func(error), leave func
 }
 
 // Watch returns when the cloud says that it takes the machine back, or ctx ends. If the cloud does
-// not answer, it asks again.
+// not answer, Watch asks again.
 func Watch(ctx context.Context, cloud string, trouble func(error)) (Notice, error) {
 	m := machine{base: "http://169.254.169.254", client: &http.Client{}}
 	ask := map[string]func(context.Context) (Notice, error){"aws": m.aws, "gcp": m.gcp, "azure": m.azure}[cloud]
@@ -88,7 +90,7 @@ func watch(ctx context.Context, ask func(context.Context) (Notice, error), troub
 	}
 }
 
-// machine asks the metadata service of a cloud's machine.
+// machine asks the metadata service of the cloud's machine on which it runs.
 type machine struct {
 	base   string
 	client *http.Client
@@ -125,8 +127,8 @@ func (m *machine) get(ctx context.Context, method, path string, limit time.Durat
 	return text, nil
 }
 
-// aws asks the second version of the metadata service for an interruption notice. AWS gives it two
-// minutes before the end (Amazon EC2 User Guide, "Spot Instance interruption notices").
+// aws asks the metadata service, version 2, for an interruption notice, which AWS gives two minutes
+// before the end (Amazon EC2 User Guide, "Spot Instance interruption notices").
 func (m *machine) aws(ctx context.Context) (Notice, error) {
 	if m.token == "" {
 		token, err := m.get(ctx, http.MethodPut, "/latest/api/token", answerLimit, "X-aws-ec2-metadata-token-ttl-seconds", "21600")
@@ -140,7 +142,7 @@ func (m *machine) aws(ctx context.Context) (Notice, error) {
 	case errors.Is(err, errAbsent):
 		return Notice{}, nil
 	case err != nil:
-		m.token = "" // it may have expired
+		m.token = "" // get a new token next time, since this one may have expired
 		return Notice{}, err
 	}
 	var action struct {
@@ -181,7 +183,7 @@ func (m *machine) azure(ctx context.Context) (Notice, error) {
 			continue
 		}
 		at, err := time.Parse(time.RFC1123, e.NotBefore)
-		if err != nil { // it has begun
+		if err != nil { // an event that has begun has no time
 			at = time.Now().Add(gcpTime)
 		}
 		return Notice{at, "Azure's event " + e.EventType + " is scheduled for this machine"}, nil

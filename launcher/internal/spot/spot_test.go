@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// serve answers each path as a metadata service does, if the header is there.
+// serve stands for a metadata service: it answers each path if the request has the header.
 func serve(t *testing.T, header string, answers map[string]string) *machine {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

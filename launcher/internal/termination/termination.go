@@ -1,5 +1,5 @@
 // Package termination writes one line about the end of a job for the supervisor of this process,
-// such as a kubelet. docs/kubernetes.md is its contract.
+// such as a kubelet. docs/kubernetes.md describes the line.
 package termination
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// none is a path that writes no line.
+// none is the path with which Write writes no line.
 const none = "none"
 
 // podLog is the default of a container's terminationMessagePath. The kubelet reads 4096 bytes of
@@ -25,17 +25,17 @@ const none = "none"
 // (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/).
 const podLog = "/dev/termination-log"
 
-// maxCause bounds a cause, in bytes: a quoted byte takes at most four, and the line must stay below
-// 4096.
+// maxCause bounds a cause, in bytes: quoting turns a byte into at most four, and the line must stay
+// below 4096 bytes.
 const maxCause = 900
 
-// Message says how a job ended for this process.
+// Message has what this process knows about the end of a job.
 type Message struct {
 	Result report.Result
-	// Err is golaunch's own error. Joined says that this node was in the job before the error.
+	// Err is golaunch's own error. Joined says that this node had joined the job before the error.
 	Err    error
 	Joined bool
-	// Node is this node; empty for the host name.
+	// Node is this node's name; empty for the host name.
 	Node        string
 	MaxRestarts int
 }
@@ -57,7 +57,7 @@ func (m Message) Write(path string) error {
 	return nil
 }
 
-// line returns the line. It names the node that failed, or this node.
+// line returns the line. It names the node where the failure was, or else this node.
 func (m Message) line() string {
 	r, node := m.Result, m.Node
 	cause, where := r.Reason, ""
@@ -82,8 +82,8 @@ func (m Message) line() string {
 		outcome, r.Code, node, where, r.Restarts, m.MaxRestarts, cause)
 }
 
-// outcome is how a job ended, in one word. left says that this node lost the job, which may still
-// run.
+// outcome returns one word for how the job ended. left says that this node lost its connection to
+// the job, which may still run.
 func outcome(r report.Result, left bool) string {
 	lost := r.Cause != nil && r.Cause.Verdict.Cause == verdict.NodeLost.Cause
 	stopped := r.Ending == "" && r.Code > 128 // a signal stopped this process, which does not know the job's ending

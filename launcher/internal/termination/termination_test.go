@@ -96,7 +96,8 @@ func failedExit(code int) (e report.Exit) {
 	return e
 }
 
-// TestTerminationLineIsBounded even if every byte of the cause must be escaped.
+// TestTerminationLineIsBounded: the line is short enough even if every byte of the cause must be
+// escaped.
 func TestTerminationLineIsBounded(t *testing.T) {
 	for _, c := range []string{"\x00", "\xff", "\u0085", "\U000e0001", "é"} {
 		err := errors.New(strings.Repeat(c, 5000))
@@ -112,7 +113,7 @@ func TestTerminationLog(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")
 	m := Message{Node: "n0", Result: report.Result{Reason: "done"}}
-	for range 2 { // the newest line only
+	for range 2 { // the second line replaces the first
 		if err := m.Write(path); err != nil {
 			t.Error(err)
 		}

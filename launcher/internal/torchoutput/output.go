@@ -17,7 +17,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Output is a launcher.TorchOutput.
+// Output has the fields of launcher.TorchOutput.
 type Output struct {
 	Redirects  map[int]int
 	Tee        map[int]int
@@ -27,10 +27,10 @@ type Output struct {
 	ErrorFile  string
 }
 
-// streams is a Redirects or a Tee.
+// streams is the value of Redirects or Tee: the streams of each local rank.
 type streams map[int]int
 
-// EveryRank stands for the local ranks without an entry.
+// EveryRank is the key for all local ranks that have no entry of their own.
 const EveryRank = -1
 
 func (s streams) of(localRank int) console.Stream {
@@ -60,7 +60,8 @@ func (t *Output) Validate() error {
 	return streams(t.Tee).validate("tee")
 }
 
-// Apply keeps and shows the output of a rank, whose role is a name, as torchrun would.
+// Apply sets the options of a rank's output in o, so that golaunch keeps and shows the output as
+// torchrun would. role is the name of the rank's role.
 func (t *Output) Apply(s agent.Speaker, role string, o *logs.RankOptions) {
 	tee := streams(t.Tee).of(s.LocalRank)
 	o.Bare = ^tee
@@ -97,7 +98,7 @@ func (t *Output) prefix(s agent.Speaker, role string) string {
 	})
 }
 
-// hostname is this machine's name, or the node's if the machine has none.
+// hostname returns this machine's name, or the node's name if the machine has none.
 func hostname(node string) string {
 	if name, err := os.Hostname(); err == nil {
 		return name

@@ -1,8 +1,8 @@
 // Package trainjob reports the progress of a TrainJob to Kubeflow's Trainer, so that kubectl shows
 // it.
 //
-// If the feature is on, the controller gives each container an address, a certificate and a token
-// (KEP-2779 of kubeflow/trainer, TrainJobStatus). The address names the job.
+// If the controller's feature TrainJobStatus is on, the controller gives each container an address,
+// a certificate and a token (KEP-2779 of kubeflow/trainer). The address names the job.
 package trainjob
 
 import (
@@ -22,20 +22,20 @@ import (
 // Every is the shortest time between two pushes that the controller's documentation allows.
 const Every = 5 * time.Second
 
-// pushLimit bounds one push, and maxWords the answer, in bytes.
+// pushLimit bounds the time of a push, and maxWords the size of the answer, in bytes.
 const (
 	pushLimit = 5 * time.Second
 	maxWords  = 4 << 10
 )
 
-// Status receives the status of this process's TrainJob.
+// Status is the place to which golaunch pushes the status of this process's TrainJob.
 type Status struct {
 	url, token string
 	client     *http.Client
 }
 
-// Here returns this process's Status by its environment; nil if there is none. An error says what
-// is wrong with the environment.
+// Here finds this process's Status in its environment; nil if there is none. An error says what is
+// wrong with the environment.
 func Here(getenv func(string) string) (*Status, error) {
 	url, ca, token := getenv("KUBEFLOW_TRAINER_SERVER_URL"), getenv("KUBEFLOW_TRAINER_SERVER_CA_CERT"), getenv("KUBEFLOW_TRAINER_SERVER_TOKEN")
 	if url == "" {
@@ -53,15 +53,16 @@ func Here(getenv func(string) string) (*Status, error) {
 	return &Status{url, token, &http.Client{Transport: transport, Timeout: pushLimit}}, nil
 }
 
-// Progress is what the Trainer gets. Negative values are unknown.
+// Progress is the progress of a TrainJob, as the Trainer gets it. Negative values are unknown.
 type Progress struct {
-	// Percent is the finished part, 0 to 100.
+	// Percent is how much of the job is done, 0 to 100.
 	Percent   int
 	Remaining time.Duration
 	At        time.Time
 }
 
-// Push reports progress to the Trainer. It reads the token each time, since tokens change.
+// Push reports progress to the Trainer. It reads the token's file each time, since the token
+// changes.
 func (s *Status) Push(ctx context.Context, p Progress) error {
 	if err := s.push(ctx, p); err != nil {
 		return fmt.Errorf("cannot report progress to Kubeflow's Trainer: %w", err)
@@ -96,7 +97,7 @@ func (s *Status) push(ctx context.Context, p Progress) error {
 	return err
 }
 
-// fields has the controller's names.
+// fields returns the progress under the controller's names.
 func fields(p Progress) map[string]any {
 	f := map[string]any{"lastUpdatedTime": p.At.UTC().Format(time.RFC3339)}
 	if p.Percent >= 0 {

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// controller is a server like Kubeflow's. It refuses another token.
+// controller starts a server that stands for Kubeflow's controller. It refuses requests without the
+// token.
 func controller(t *testing.T, token *string) (env map[string]string, heard func() []map[string]any) {
 	t.Helper()
 	var all []map[string]any
