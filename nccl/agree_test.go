@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// shared are the variables that must be the same on every node, or NCCL's processes do not
+// shared are the variables that must be the same on every node. Otherwise NCCL's processes do not
 // understand each other.
 var shared = []string{"NCCL_NET", "NCCL_PROTO", "FI_PROVIDER", "NCCL_BUFFSIZE"}
 
@@ -51,8 +51,8 @@ func TestEveryNodeGetsTheSame(t *testing.T) {
 	})
 }
 
-// plan returns the variables of every node of a job, in the order of nodes, and why the nodes have
-// no common fabric, if so.
+// plan returns the variables of every node of a job, in the order of nodes. If the nodes have no
+// common fabric, why says why.
 func plan(preset string, nodes []nccl.Facts) (vars [][]rankenv.Var, why string, err error) {
 	labelled := make([]placement.Node, len(nodes))
 	for i, f := range nodes {
@@ -69,7 +69,7 @@ func plan(preset string, nodes []nccl.Facts) (vars [][]rankenv.Var, why string, 
 	return vars, why, nil
 }
 
-// only returns the variables that must be the same.
+// only returns those variables that are in shared.
 func only(vars []rankenv.Var) string {
 	var text []string
 	for _, v := range vars {

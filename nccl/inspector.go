@@ -4,13 +4,14 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// inspector is the source of the rules: plugins/profiler/inspector/README.md of NVIDIA/nccl.
+// inspector names the source of the rules below: plugins/profiler/inspector/README.md of
+// NVIDIA/nccl.
 const inspector = " (NCCL Inspector)"
 
 // Inspector returns the variables that make NCCL's profiler plugin "inspector" write the bandwidth
 // and time of collectives to a directory, as a file per GPU for node-exporter's textfile collector.
-// The plugin, libnccl-profiler-inspector.so, must be where NCCL finds libraries. It writes this
-// format since NCCL 2.30.
+// The plugin, libnccl-profiler-inspector.so, must be where NCCL finds libraries. It has this format
+// since NCCL 2.30.
 func Inspector(dir string) []rankenv.Var {
 	m := maker{preset: "inspector"}
 	m.add("NCCL_PROFILER_PLUGIN", "inspector", "libnccl-profiler-inspector.so"+inspector)

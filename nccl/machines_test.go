@@ -21,7 +21,7 @@ func newMachine() machine { return machine{fstest.MapFS{}} }
 
 func (m machine) file(name, text string) { m.MapFS[name] = &fstest.MapFile{Data: []byte(text)} }
 
-// link stays within sys, as the kernel's links do.
+// link adds a relative link that stays within sys, as the kernel's links do.
 func (m machine) link(from, to string) {
 	up := strings.Repeat("../", strings.Count(path.Dir(from), "/"))
 	m.MapFS[from] = &fstest.MapFile{Data: []byte(up + strings.TrimPrefix(to, "sys/")), Mode: fs.ModeSymlink}
@@ -145,8 +145,8 @@ func gb200() machine {
 	return m
 }
 
-// dgx is a DGX H100 (its user guide, Network Modules): eight InfiniBand devices next to a GPU each,
-// and Ethernet for storage.
+// dgx is a DGX H100 (its user guide, Network Modules). It has eight InfiniBand devices, each next
+// to a GPU, and Ethernet for storage.
 func dgx() machine {
 	m := newMachine()
 	hcas := []int{0, 3, 4, 5, 6, 9, 10, 11}
@@ -167,7 +167,7 @@ func dgx() machine {
 	return m
 }
 
-// roce has RoCE, and a software device, which is on no PCI bus.
+// roce is a machine with RoCE devices, and with a software device, which is on no PCI bus.
 func roce() machine {
 	m := newMachine()
 	m.rdma("mlx5_0", "pci0000:16/0000:16:01.0/0000:18:00.0", "0x15b3", "Ethernet", "100 Gb/sec (4X EDR)", 0, active)

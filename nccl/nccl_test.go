@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// anyone opens every device file.
+// anyone is an open function for a process that may open every device file.
 func anyone(string) error { return nil }
 
 func detect(m machine, addr string) (nccl.Facts, string) {
@@ -72,8 +72,8 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-// TestVisibleIsNotUsable has a container that sees the node's devices in /sys and has no device
-// files.
+// TestVisibleIsNotUsable simulates a container that sees the node's devices in /sys but has no
+// device files.
 func TestVisibleIsNotUsable(t *testing.T) {
 	asked := map[string]bool{}
 	f, reason := nccl.Detect(p4d(), netip.MustParseAddr("10.0.0.5"), interfaces, func(name string) error {
@@ -97,7 +97,8 @@ func TestInterface(t *testing.T) {
 	for addr, want := range map[string]string{
 		"10.0.0.5": "eth1", "::ffff:10.0.0.5": "eth1", "fd00::5": "eth1", "fe80::5%eth1": "eth1", "172.17.0.1": "docker0",
 		"127.0.0.1": "lo", "127.0.0.2": "lo", "::1": "lo",
-		// The same network does not mean the same address, and no guess is made.
+		// An address in the same network is not the interface's own address, and Detect must not
+		// guess.
 		"10.0.0.6": "", "fd00::6": "",
 	} {
 		f, reason := detect(newMachine(), addr)
@@ -107,8 +108,8 @@ func TestInterface(t *testing.T) {
 	}
 }
 
-// TestThisMachine runs on any machine: its loopback interface is found, and the real /sys is
-// followed through its links.
+// TestThisMachine checks on any machine that Detect finds the loopback interface, and follows the
+// links in the real /sys.
 func TestThisMachine(t *testing.T) {
 	all, err := nccl.Interfaces()
 	if err != nil {
@@ -120,7 +121,7 @@ func TestThisMachine(t *testing.T) {
 	}
 }
 
-// TestRealLinks has a tree on a real file system, where the kernel and not MapFS follows links.
+// TestRealLinks uses a tree in a real file system, where the kernel follows links instead of MapFS.
 func TestRealLinks(t *testing.T) {
 	root := t.TempDir()
 	for name, f := range p5().MapFS {
@@ -176,7 +177,8 @@ func TestVars(t *testing.T) {
 	}
 }
 
-// pairs fails the test if a variable does not name a preset as its source, or has no reason.
+// pairs returns variables as NAME=value. It fails the test if a variable's source is not Preset, or
+// if a variable has no reason.
 func pairs(t *testing.T, vars []rankenv.Var) (out []string) {
 	t.Helper()
 	for _, v := range vars {

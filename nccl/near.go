@@ -32,8 +32,8 @@ func GPUPlace(sys fs.FS, address string) Place {
 
 var pciAddress = lazyregexp.New(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
-// placeOf follows a link to a device, or to an object that a driver has made for a device. The last
-// PCI address in the path is the device's own.
+// placeOf follows a link in /sys to a device, or to an object that a driver has made below a
+// device. The last PCI address in the path is that of the device.
 func placeOf(sys fs.FS, link string) Place {
 	target, err := fs.ReadLink(sys, link)
 	if err != nil {
@@ -68,9 +68,10 @@ const (
 
 func (d Distance) String() string { return [...]string{"PIX", "PXB", "PHB", "NODE", "SYS"}[d] }
 
-// Near measures the distance of two devices by their directories. Devices below one switch share
-// its upstream port, and each has its own downstream port. Virtual machines often hide the
-// switches. Then devices at PHB may actually be nearer.
+// Near measures the distance of two devices by their directories. The directories of devices below
+// one PCIe switch share the switch's upstream port, and each has a downstream port of its own.
+// Virtual machines often hide the switches. Then devices whose distance seems to be PHB may
+// actually be nearer.
 func Near(a, b Place) Distance {
 	x, y := strings.Split(a.Path, "/"), strings.Split(b.Path, "/")
 	common := 0

@@ -34,10 +34,10 @@ var (
 	errNoFile = errors.New("no device file: is the module ib_uverbs loaded?")
 )
 
-// NICs lists a node's NICs, sorted by fabric and name. sys is its /sys. A visible device may be
-// unusable: a container sees all of /sys/class/infiniband, but only its own files in
-// /dev/infiniband. So open must open and close the file with the given name in /dev/infiniband, or
-// return why it cannot.
+// NICs lists a node's NICs, sorted by fabric and name. sys is the node's /sys. A visible device may
+// be unusable: a container sees all of /sys/class/infiniband, but only its own files in
+// /dev/infiniband. So open must try to open the file with the given name in /dev/infiniband and
+// close it again. It returns why it cannot.
 func NICs(sys fs.FS, open func(name string) error) []NIC {
 	files := deviceFiles(sys)
 	var all []NIC
@@ -68,7 +68,8 @@ func NICs(sys fs.FS, open func(name string) error) []NIC {
 
 const infiniband = "class/infiniband"
 
-// names lists a directory. A missing or unreadable directory has nothing that NCCL could use.
+// names lists a directory. It takes a missing or unreadable directory for an empty one, since NCCL
+// could not use it either.
 func names(sys fs.FS, dir string) []string {
 	entries, _ := fs.ReadDir(sys, dir)
 	out := make([]string, len(entries))
@@ -78,7 +79,7 @@ func names(sys fs.FS, dir string) []string {
 	return out
 }
 
-// deviceFiles returns the names of the device files by RDMA device
+// deviceFiles returns the name of the device file of each RDMA device
 // (Documentation/ABI/stable/sysfs-class-infiniband).
 func deviceFiles(sys fs.FS) map[string]string {
 	files := map[string]string{}
@@ -90,8 +91,9 @@ func deviceFiles(sys fs.FS) map[string]string {
 	return files
 }
 
-// rdmaDevice reads the active port, or else the first port. The efa driver's ports are always
-// active with an unspecified link layer (efa_query_port), so the vendor identifies EFA.
+// rdmaDevice reads an RDMA device by its active port, or else by its first port. It identifies EFA
+// by the vendor, because the efa driver's ports are always active and have an unspecified link
+// layer (efa_query_port).
 func rdmaDevice(sys fs.FS, name string) NIC {
 	dir := path.Join(infiniband, name)
 	n := NIC{Name: name, Place: placeOf(sys, dir), Why: errNoPort.Error()}
@@ -121,7 +123,8 @@ func rdmaDevice(sys fs.FS, name string) NIC {
 	return n
 }
 
-// ethernet returns false for an interface that is not a device on the PCI bus.
+// ethernet reads a network interface. It returns false for an interface that is not a device on the
+// PCI bus.
 func ethernet(sys fs.FS, name string) (NIC, bool) {
 	dir := path.Join("class/net", name)
 	n := NIC{Name: name, Fabric: TCP, Place: placeOf(sys, dir)}

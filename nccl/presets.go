@@ -18,7 +18,8 @@ const (
 
 var presets = []string{"auto", "efa", "efa-classic", "ib", "roce", "tcp", "none"}
 
-// Vars returns the variables of a preset for a node of a job with an agreement:
+// Vars returns the variables of a preset for a node with the facts f, in a job with the agreement
+// a:
 //
 //   - auto is the preset of the agreed fabric;
 //   - efa follows the versions of EFA's software: it sets nothing for older software if newer or
@@ -28,9 +29,9 @@ var presets = []string{"auto", "efa", "efa-classic", "ib", "roce", "tcp", "none"
 //   - tcp restricts NCCL to sockets;
 //   - none is empty.
 //
-// The error for any other preset lists these presets. A preset need not fit the fabric: the user
-// may know better. NCCL_NET, NCCL_PROTO and FI_PROVIDER depend only on the agreement, so they are
-// the same on every node.
+// The error for any other preset lists these presets. A preset need not fit the fabric, because the
+// user may know the network better than Detect. NCCL_NET, NCCL_PROTO and FI_PROVIDER depend only on
+// the agreement, so they are the same on every node.
 func Vars(preset string, a Agreement, f Facts) ([]rankenv.Var, error) {
 	if preset == "auto" {
 		preset = string(cmp.Or(a.Fabric, TCP))
@@ -67,15 +68,15 @@ func (m *maker) add(name, value, why string) {
 }
 
 // efa sets variables that a version of the plugin or of libfabric needs, but only if the version is
-// known. Linux 5.15 makes forks safe by itself. The plugin sets FI_EFA_FORK_SAFE since 1.1.5, but
-// programs also use libfabric without it.
+// known. Before Linux 5.15, libfabric needs FI_EFA_FORK_SAFE to make forks safe. The plugin has set
+// it since 1.1.5, but some programs use libfabric without the plugin.
 func (m *maker) efa(a Agreement, v Versions) {
 	m.add("FI_EFA_USE_HUGE_PAGE", "0", "with huge pages a fork, as of a data loader, runs out of memory"+sheet)
 	if older(a.Plugin, "1.6") {
 		m.add("FI_PROVIDER", "efa", "aws-ofi-nccl "+a.Plugin+" is before 1.6"+sheet)
 		m.add("NCCL_PROTO", "simple", "aws-ofi-nccl "+a.Plugin+" is before 1.6"+sheet)
 	}
-	// On machines whose EFA has no RDMA read, this setting would end the process.
+	// FI_EFA_USE_DEVICE_RDMA would end the process on machines whose EFA has no RDMA read.
 	if readsRemotely(v.Machine) {
 		switch {
 		case older(a.Libfabric, "1.18"):
@@ -89,15 +90,15 @@ func (m *maker) efa(a Agreement, v Versions) {
 	}
 }
 
-// readsRemotely reports whether the EFA of an instance type has RDMA read. Of the types that older
-// software knows, these are p4 and p5.
+// readsRemotely reports whether the EFA of an instance type has RDMA read. Among the instance types
+// that older software knows, only p4 and p5 have it.
 func readsRemotely(machine string) bool {
 	return strings.HasPrefix(machine, "p4d") || strings.HasPrefix(machine, "p5")
 }
 
-// sockets names the interface for connections without RDMA: NCCL's bootstrap, and all of gloo. With
-// "=", NCCL uses only the interface with this name; without it, "eth1" would also mean eth10. gloo
-// takes only whole names.
+// sockets sets the interface for connections without RDMA: those of NCCL's bootstrap, and all of
+// gloo's. With "=", NCCL uses only the interface with this name; without "=", "eth1" would also
+// mean eth10. gloo always takes the whole name.
 func (m *maker) sockets(f Facts) {
 	if f.Interface == "" {
 		return
@@ -115,7 +116,8 @@ func (m *maker) verbs(f Facts) {
 	}
 }
 
-// tcp overrides a faster network that not all nodes have, or that the user does not want.
+// tcp keeps NCCL from using a faster network that not all nodes have, or that the user does not
+// want.
 func (m *maker) tcp(a Agreement) {
 	if a.RDMA {
 		m.add("NCCL_NET", "Socket", "not the RDMA devices that nodes of the job have"+docs)

@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// Versions are the versions of the software below NCCL on EFA, as found in files, such as "1.22.0"
-// and "1.7.3-aws"; empty if unknown.
+// Versions are the versions of the software below NCCL on EFA, in the form in which files contain
+// them, such as "1.22.0" and "1.7.3-aws"; empty if unknown.
 type Versions struct {
 	// Installer is the version of AWS's package that contains all the others.
 	Installer string
@@ -25,8 +25,8 @@ type Versions struct {
 	Machine string
 }
 
-// These are the files with versions, the most trustworthy first. The name of libfabric's library
-// does not help: libfabric.so.1.19.0 is version 1.16.0 (aws/aws-ofi-nccl#141).
+// The files from which the versions are read, the most reliable first. The name of libfabric's
+// library does not help: libfabric.so.1.19.0 is version 1.16.0 (aws/aws-ofi-nccl#141).
 const packages = "opt/amazon/efa_installed_packages"
 
 var (
@@ -52,7 +52,7 @@ func ReadVersions(root fs.FS) Versions {
 		}
 	}
 	for _, file := range plugins {
-		// The loaded version counts, even if another version was installed.
+		// The version in the library counts, even if the list of packages has another one.
 		if found := pluginVersion(root, file); found != "" {
 			v.Plugin = found
 			break
@@ -61,8 +61,8 @@ func ReadVersions(root fs.FS) Versions {
 	return v
 }
 
-// version matches texts that other software accepts as a version: numbers, then any characters
-// except blanks.
+// version matches a version as it appears in these files: numbers, then any characters except
+// blanks.
 const version = `(\d{1,9}(?:\.\d{1,9})+[0-9A-Za-z.~+-]{0,32})`
 
 var (
@@ -136,7 +136,7 @@ func older(v, than string) bool {
 	return false
 }
 
-// oldest returns the older of two versions; an unknown version does not count.
+// oldest returns the older of two versions. If one of them is unknown, it returns the other.
 func oldest(a, b string) string {
 	if a == "" || older(b, a) {
 		return b

@@ -9,7 +9,8 @@ import (
 	"unsafe"
 )
 
-// Comm is a communicator: one of several ranks that reduce together, on a device of its own.
+// Comm is a communicator: this process is one of several ranks that reduce together, each on a
+// device of its own.
 type Comm struct {
 	nccl   collectives
 	device *Device
@@ -18,8 +19,8 @@ type Comm struct {
 	size   int
 }
 
-// UniqueID names a communicator. One rank makes it and passes it to the others. It has the layout
-// of ncclUniqueId.
+// UniqueID names a communicator. One rank makes the UniqueID and passes it to the others. It has
+// the layout of ncclUniqueId.
 type UniqueID struct{ Bytes [128]byte }
 
 // collectives are the functions of nccl.h for a reduction.
@@ -64,8 +65,8 @@ func (l *Library) collectives() (c collectives, err error) {
 	return c, nil
 }
 
-// NewID makes the name of a new communicator. The ranks meet at a port of this process, which must
-// live until all have joined. It needs no GPU.
+// NewID returns the name of a new communicator. The ranks meet at a port of this process, which
+// must live until all have joined. It needs no GPU.
 func (l *Library) NewID() (id UniqueID, err error) {
 	c, err := l.collectives()
 	if err != nil {
@@ -74,8 +75,8 @@ func (l *Library) NewID() (id UniqueID, err error) {
 	return id, c.check("ncclGetUniqueId", c.uniqueID(&id), 0)
 }
 
-// Join makes this process one of the ranks, from 0 to size-1. It returns when all have joined, and
-// waits without a limit.
+// Join makes this process a rank of the communicator id, from 0 to size-1. It returns when all
+// ranks have joined, and waits for them without a limit.
 func (l *Library) Join(d *Device, id UniqueID, rank, size int) (*Comm, error) {
 	c := &Comm{device: d, rank: rank, size: size}
 	var err error
@@ -105,15 +106,15 @@ func (c *Comm) current() (unlock func(), err error) {
 	return runtime.UnlockOSThread, nil
 }
 
-// Close leaves the communicator. All its ranks must call it.
+// Close leaves the communicator. All ranks of the communicator must call it.
 func (c *Comm) Close() error { return c.nccl.check("ncclCommDestroy", c.nccl.destroy(c.handle), 0) }
 
 // Abort leaves a failed communicator without the other ranks.
 func (c *Comm) Abort() error { return c.nccl.check("ncclCommAbort", c.nccl.abort(c.handle), 0) }
 
 const (
-	// large is the size of the message that measures bandwidth, and small of the message that
-	// measures latency, in floats.
+	// large is the size, in floats, of the message that measures bandwidth, and small that of the
+	// message that measures latency.
 	large, small = 8 << 20, 2
 	// times is how often each message is sent, after one message to warm up.
 	times = 10
@@ -124,9 +125,9 @@ var ErrSum = errors.New("the sum is wrong")
 
 // Measure reduces over all ranks, which must call it together, and checks the sum of each element.
 // latency is the time of an all-reduce of 8 bytes. bandwidth is the bus bandwidth in GB/s of an
-// all-reduce of 32 MiB, as nccl-tests defines it (doc/PERFORMANCE.md): bytes by time, times
-// 2(n-1)/n for n ranks. It is comparable for all n, and 0 for a single rank. Measure does not
-// return while other ranks do not answer.
+// all-reduce of 32 MiB, as nccl-tests defines it (doc/PERFORMANCE.md): bytes divided by time, times
+// 2(n-1)/n for n ranks. This makes it comparable for all n; for a single rank it is 0. Measure does
+// not return while other ranks do not answer.
 func (c *Comm) Measure() (latency time.Duration, bandwidth float64, err error) {
 	unlock, err := c.current()
 	if err != nil {
@@ -166,7 +167,7 @@ func (c *Comm) measure(send, recv uintptr) (latency time.Duration, bandwidth flo
 	return latency, 4 * large / each.Seconds() / 1e9 * 2 * (n - 1) / n, nil
 }
 
-// reduce sends a message a number of times, and returns the time for one.
+// reduce runs an all-reduce several times, and returns the time for one.
 func (c *Comm) reduce(send, recv uintptr, count, times int) (each time.Duration, err error) {
 	begin := time.Now()
 	for range times {
@@ -181,13 +182,13 @@ func (c *Comm) reduce(send, recv uintptr, count, times int) (each time.Duration,
 	return time.Since(begin) / time.Duration(times), nil
 }
 
-// eager is how long wait polls all the time.
+// eager is how long wait polls without pauses.
 const eager = 100 * time.Millisecond
 
 // wait polls stream and communicator, as nccl-tests does (testStreamSynchronize in src/common.cu),
 // because neither has an event to wait for. The stream of a failed communicator never becomes idle.
-// After eager, wait pauses for a thousandth of the time so far, which the bandwidth hardly shows:
-// a rank that hangs must not take a CPU.
+// After the time eager, wait pauses between polls, so that a rank that hangs does not use a whole
+// CPU. A pause is a thousandth of the time so far, so it hardly changes the measured bandwidth.
 func (c *Comm) wait() error {
 	begin := time.Now()
 	for {
@@ -208,7 +209,8 @@ func (c *Comm) wait() error {
 	}
 }
 
-// pattern returns the values that a rank adds: small whole numbers, so that sums are exact.
+// pattern returns the values that a rank adds: small whole numbers, so that sums are exact in
+// floating point.
 func pattern(factor int) []float32 {
 	const period = 7
 	values := make([]float32, large)

@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/nccltest"
 )
 
-// reduction is the input of a rank of a test, and its result.
+// reduction has the input of one rank of a test, and the rank's result.
 type reduction struct {
 	ID         UniqueID
 	Rank, Size int
@@ -24,7 +24,7 @@ type reduction struct {
 	Sum        bool
 }
 
-// reduce is the work of a rank, which is a separate process.
+// reduce does the work of one rank, in a process of its own.
 func (r reduction) reduce() (err error) {
 	l, err := Open("")
 	if err != nil {
@@ -65,7 +65,7 @@ func reduceInChild(text string) {
 	}
 }
 
-// reduceAll runs a number of ranks with the stand-ins.
+// reduceAll runs size ranks with the stand-ins for NCCL and the driver.
 func reduceAll(t *testing.T, dir string, size int, env ...string) []reduction {
 	t.Helper()
 	l, err := Open(dir + "/libnccl.so.2")

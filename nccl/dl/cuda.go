@@ -8,8 +8,9 @@ import (
 	"github.com/golaunch/golaunch/internal/host/dylib"
 )
 
-// Device is a GPU with memory and a stream. It uses only the driver's libcuda. It is for one
-// goroutine at a time. The driver may hang, so use a Device in a short-lived child, as with [Open].
+// Device is a GPU with memory and a stream. It uses only the driver's libcuda. Only one goroutine
+// at a time may use it. The driver may hang, so use a Device in a short-lived child process, as
+// with [Open].
 type Device struct {
 	cuda    driver
 	ordinal int
@@ -47,7 +48,7 @@ const (
 // context, which NCCL uses too.
 func OpenDevice(ordinal int) (*Device, error) {
 	d := &Device{ordinal: ordinal}
-	runtime.LockOSThread() // a context is current on a thread
+	runtime.LockOSThread() // CUDA makes a context current on one thread
 	defer runtime.UnlockOSThread()
 	if err := d.cuda.open(); err != nil {
 		return nil, fmt.Errorf("load CUDA: %w; is the NVIDIA driver installed?", err)
@@ -91,7 +92,7 @@ func (c *driver) open() error {
 	})
 }
 
-// bind finds the functions of a library by name.
+// bind sets functions to the functions of a library with these names.
 func bind(lib uintptr, functions map[string]any) error {
 	for name, fn := range functions {
 		symbol, err := dylib.Symbol(lib, name)
@@ -103,10 +104,10 @@ func bind(lib uintptr, functions map[string]any) error {
 	return nil
 }
 
-// Close releases the GPU. Its memory must be free.
+// Close releases the GPU. The caller must have freed its memory before.
 func (d *Device) Close() error { return d.check("cuDevicePrimaryCtxRelease", d.cuda.release(d.handle)) }
 
-// allocate returns memory for a number of floats, filled with values unless they are nil.
+// allocate returns memory for count floats. If values is not nil, it copies them into the memory.
 func (d *Device) allocate(count int, values []float32) (address uintptr, err error) {
 	if err := d.check("cuMemAlloc", d.cuda.alloc(&address, uintptr(4*count))); err != nil || values == nil {
 		return address, err

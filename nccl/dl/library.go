@@ -15,7 +15,7 @@ import (
 // soname is the name under which programs link NCCL 2.
 const soname = "libnccl.so.2"
 
-// Library is a loaded libnccl. It is for one goroutine at a time.
+// Library is a loaded libnccl. Only one goroutine at a time may use it.
 type Library struct {
 	handle     uintptr
 	path       string
@@ -26,9 +26,10 @@ type Library struct {
 // loader finds. The loader does not search Python's packages.
 //
 // Loading runs the library's code in this process, so a broken library can end the process. A
-// process that must live on, such as an agent, should call Open in a short-lived child.
+// process that must live on, such as an agent, should call Open in a short-lived child process.
 func Open(path string) (*Library, error) {
-	// dlerror returns the last failure on the calling thread.
+	// dlerror returns the last failure on the thread that calls it, so the goroutine must stay on
+	// its thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	handle, err := dylib.Open(cmp.Or(path, soname), dylib.Now|dylib.Local)

@@ -17,8 +17,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// TestMain makes this binary the child that loads a library. The child prints the library that it
-// has loaded, or the error, and waits to be released.
+// TestMain lets this test binary also be the child process that loads a library. The child prints
+// the library that it has loaded, or the error, and waits until its standard input ends.
 func TestMain(m *testing.M) {
 	if path, child := os.LookupEnv("GOLAUNCH_TEST_OPEN"); child {
 		fmt.Println(describe(path))
@@ -53,7 +53,7 @@ func describe(path string) string {
 // and its pid.
 func child(t *testing.T, path string, env ...string) (said string, pid int) {
 	t.Helper()
-	// The test's own context ends before the child is released.
+	// The test's own context would end too early, before the test lets the child end.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, os.Args[0])
@@ -185,15 +185,15 @@ func TestLoaderSearches(t *testing.T) {
 	}
 }
 
-// TestRealLibrary runs with the libnccl.so.2 that GOLAUNCH_TEST_LIBNCCL names, for example that of
-// PyPI's torch. It needs no GPU.
+// TestRealLibrary runs with the libnccl.so.2 that GOLAUNCH_TEST_LIBNCCL names, for example the
+// library in PyPI's packages for torch. It needs no GPU.
 func TestRealLibrary(t *testing.T) {
 	path := suite.Optional(t, "GOLAUNCH_TEST_LIBNCCL", "libnccl.so.2")
 	file, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	said, pid := child(t, path, "GOLAUNCH_TEST_ID=1", "NCCL_SOCKET_IFNAME=lo") // a machine may have no other interface
+	said, pid := child(t, path, "GOLAUNCH_TEST_ID=1", "NCCL_SOCKET_IFNAME=lo") // some machines have no other interface
 	if !strings.HasPrefix(said, "2.") || !strings.HasSuffix(said, " "+file) {
 		t.Errorf("the child loaded %q", said)
 	}

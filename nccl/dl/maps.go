@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Loaded lists the paths of libnccl that a process has mapped, sorted. More than one means a
-// mixed-up installation. Loaded does not find an NCCL that is linked into another library. A path
-// is as the process sees it; from outside its container, the file is below /proc/<pid>/root. A file
-// that was deleted since keeps its name.
+// Loaded lists the paths of libnccl that a process has mapped, sorted. If there are several, the
+// installation mixes versions. Loaded does not find an NCCL that is linked into another library. A
+// path is the one that the process sees; if the process is in another container, the file is at
+// that path below /proc/<pid>/root. Loaded also lists a file that was deleted after it was mapped.
 //
 // The error is fs.ErrNotExist if there is no such process, and fs.ErrPermission if it belongs to
 // another user.
@@ -33,7 +33,8 @@ func libraries(all []mapping) []string {
 	return slices.Compact(found)
 }
 
-// mapping is a range of a process's addresses, excluding the last, and its file.
+// mapping is a range of a process's addresses, from the first up to but excluding the last, and the
+// file mapped there.
 type mapping struct {
 	from, to uint64
 	path     string
@@ -54,8 +55,7 @@ func mappings(pid int) ([]mapping, error) {
 }
 
 // parse reads /proc/<pid>/maps (proc_pid_maps(5)): a range of addresses, four other columns, and
-// the path, which may contain blanks. A mapping without a file has no name that begins with a
-// slash.
+// the path, which may contain blanks. Only the name of a file begins with a slash.
 func parse(maps io.Reader) ([]mapping, error) {
 	var all []mapping
 	lines := bufio.NewScanner(maps)

@@ -13,27 +13,28 @@ import (
 )
 
 // RASAddr is the address at which NCCL's RAS service listens, unless NCCL_RAS_ADDR is set
-// (src/ras/client_support.cc). All processes of a node share it, even of different jobs: the kernel
-// picks one to answer each connection.
+// (src/ras/client_support.cc). All processes of a node share the address, even processes of
+// different jobs. The kernel chooses the process that answers a connection.
 const RASAddr = "localhost:28028"
 
 const (
-	// patience is the time that a process may take to answer a line. NVIDIA's client reconnects
-	// after one second.
+	// patience is how long a process may take to answer a line. NVIDIA's client reconnects after
+	// one second.
 	patience = 5 * time.Second
-	// extra is the time that NCCL may take beyond the given wait (RAS_COLLECTIVE_EXTRA_TIMEOUT_SEC
+	// extra is how much longer than the given wait NCCL may take (RAS_COLLECTIVE_EXTRA_TIMEOUT_SEC
 	// in src/ras/ras_internal.h).
 	extra = 5 * time.Second
-	// largest bounds a report. It exceeds the JSON for 16,384 ranks in four communicators each, at
-	// under a kilobyte per rank and communicator.
+	// largest bounds a report. It is more than the JSON of a job with 16,384 ranks, each in four
+	// communicators, which needs less than a kilobyte per rank and communicator.
 	largest = 64 << 20
 )
 
-// Client is a connection to the RAS service of one process of an NCCL job: NCCL 2.24 and later,
-// without NCCL_RAS_ENABLE=0. The service knows the whole job, gives one report and hangs up. A
-// Client is for one goroutine, and hangs up when its context ends.
+// Client is a connection to the RAS service in one process of an NCCL job. NCCL has the service
+// since 2.24, unless NCCL_RAS_ENABLE=0 is set. The service knows the whole job. It sends one report
+// and then closes the connection. Only one goroutine may use a Client, which closes its connection
+// when its context ends.
 //
-// Query only jobs in trouble: queries have crashed jobs of NCCL 2.26.2, 2.27.3 and 2.29.7, mostly
+// Query only jobs in trouble: queries have crashed jobs with NCCL 2.26.2, 2.27.3 and 2.29.7, mostly
 // while communicators were being made (NVIDIA/nccl#1669, #1762 and #2346).
 type Client struct {
 	addr string
@@ -60,12 +61,12 @@ func Dial(ctx context.Context, addr string) (*Client, error) {
 	return c, nil
 }
 
-// Close hangs up.
+// Close closes the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Text returns NCCL's report for people. The service waits for other processes for the time of
-// wait, in whole seconds and at least one, and up to 5 s longer. With an error, it returns the text
-// that was read so far, at most 64 MiB.
+// Text returns NCCL's report for people. The service waits for other processes for the time wait,
+// rounded to whole seconds and at least one, and for up to 5 s more. With an error, Text returns
+// the text that it has read so far. It reads at most 64 MiB.
 func (c *Client) Text(ctx context.Context, wait time.Duration, verbose bool) (string, error) {
 	if verbose {
 		return c.report(ctx, "VERBOSE STATUS", wait)
@@ -87,8 +88,8 @@ func (c *Client) Report(ctx context.Context, wait time.Duration) (Report, error)
 	return parseReport(raw)
 }
 
-// report reads until the service hangs up. Both formats end with a newline, unless the service
-// failed.
+// report reads until the service closes the connection. Both formats of reports end with a newline,
+// unless the service failed.
 func (c *Client) report(ctx context.Context, question string, wait time.Duration) (string, error) {
 	seconds := max(1, (wait+time.Second-1)/time.Second)
 	if err := c.set(ctx, fmt.Sprintf("TIMEOUT %d", seconds)); err != nil {
@@ -110,7 +111,7 @@ func (c *Client) report(ctx context.Context, question string, wait time.Duration
 	return string(raw), err
 }
 
-// set sends a command without an answer.
+// set sends a command that the service does not answer.
 func (c *Client) set(ctx context.Context, command string) error {
 	switch reply, err := c.command(ctx, command); {
 	case err != nil:
@@ -139,10 +140,10 @@ func (c *Client) command(ctx context.Context, line string) (string, error) {
 	return strings.TrimSpace(string(reply)), nil
 }
 
-// limit ends reads and writes after d, and the connection when ctx ends. Both limits hold until the
-// returned function is called.
+// limit makes reads and writes fail after the time d. It also closes the connection when ctx ends,
+// unless the caller has called the returned function before.
 func (c *Client) limit(ctx context.Context, d time.Duration) func() bool {
-	// If deadlines cannot be set, the connection is closed, and the next read or write says so.
+	// SetDeadline fails only on a closed connection, which the next read or write reports.
 	_ = c.conn.SetDeadline(time.Now().Add(d))
 	return context.AfterFunc(ctx, func() { c.conn.Close() })
 }

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// listen serves each connection with the script, on its own goroutine, and hangs up when the script
-// ends. It returns the address.
+// listen runs script for each connection, in a goroutine of its own, and closes the connection when
+// script returns. It returns the address at which it listens.
 func listen(t *testing.T, script func(net.Conn, *bufio.Scanner)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,11 +44,13 @@ func listen(t *testing.T, script func(net.Conn, *bufio.Scanner)) string {
 	return l.Addr().String()
 }
 
-// service answers lines as rasClientEventLoop in src/ras/client_support.cc does.
+// service stands for the RAS service: it answers lines as rasClientEventLoop in
+// src/ras/client_support.cc does.
 type service struct {
-	// json is false before NCCL 2.28.7.
+	// json says that the service can send JSON, as since NCCL 2.28.7.
 	json bool
-	// text, verbose and object are the reports, and heard takes the commands.
+	// text, verbose and object are the reports in the three formats. heard gets the commands that
+	// the service has received.
 	text, verbose, object string
 	heard                 chan string
 }
@@ -147,7 +149,7 @@ func TestDialWithoutAListener(t *testing.T) {
 	}
 }
 
-// A stopped process still accepts connections: the kernel does it.
+// The kernel accepts connections even for a stopped process, which then does not answer.
 func TestDialSilence(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("the user left")
@@ -166,7 +168,7 @@ func TestDialSilence(t *testing.T) {
 
 func TestSilenceEnds(t *testing.T) {
 	for name, c := range map[string]struct {
-		// answers is the number of lines that the service answers before it falls silent.
+		// answers is how many lines the service answers before it stops answering.
 		answers int
 		want    time.Duration
 	}{
@@ -215,7 +217,7 @@ func TestLateCommands(t *testing.T) {
 	}
 }
 
-// asked sends the answer once the service was asked for a report.
+// asked returns a client of a service that calls answer when it is asked for a report.
 func asked(t *testing.T, answer func(net.Conn)) *Client {
 	return dial(t, listen(t, func(conn net.Conn, lines *bufio.Scanner) {
 		for _, reply := range []string{"SERVER PROTOCOL 2\n", "OK\n"} {
@@ -257,7 +259,7 @@ func TestTextIsEndless(t *testing.T) {
 	if len(text) != largest || err == nil || !strings.Contains(err.Error(), fmt.Sprint(largest>>20, " MiB")) {
 		t.Errorf("text of %d bytes, %v", len(text), err)
 	}
-	// The server writes until the client hangs up.
+	// The server writes until the client closes the connection.
 	c.Close()
 }
 

@@ -18,8 +18,8 @@ type Report struct {
 	Communicators []Communicator `json:"communicators"`
 	Collection    struct {
 		Seconds float64 `json:"collection_time_sec"`
-		// Timeouts counts the connections without an answer in time. If it is above 0, the report
-		// is incomplete.
+		// Timeouts counts the connections on which no answer arrived in time. If it is above 0, the
+		// report is incomplete.
 		Timeouts int `json:"timeouts_count"`
 	} `json:"ras"`
 }
@@ -28,22 +28,22 @@ type Report struct {
 type Communicator struct {
 	Hash          string `json:"hash"`
 	SecondaryHash string `json:"secondary_hash"`
-	// Size is the number of its ranks, including those that the report omits.
+	// Size is the number of the communicator's ranks, including ranks that the report omits.
 	Size    int           `json:"size"`
 	Ranks   []Rank        `json:"ranks"`
 	Missing []MissingRank `json:"missing_ranks"`
 }
 
-// Process is the process of a rank. The rank's number counts within the communicator. Host and
-// process are the same in all communicators.
+// Process says which process a rank is. Rank is the rank's number within the communicator. The
+// other fields are the same in all communicators.
 type Process struct {
 	Rank int `json:"rank"`
 	// Host is an IP address, or "unknown".
 	Host string `json:"host"`
-	// PID is the number in the process's own namespace, or -1.
+	// PID is the process's number in its own PID namespace; -1 if unknown.
 	PID int `json:"pid"`
-	// CUDADevice is the number of the GPU among the GPUs that the process sees, and NVMLDevice its
-	// number among the GPUs of the node.
+	// CUDADevice is the GPU's number among the GPUs that the process sees, and NVMLDevice its
+	// number among all GPUs of the node.
 	CUDADevice int `json:"cuda_dev"`
 	NVMLDevice int `json:"nvml_dev"`
 }
@@ -52,21 +52,21 @@ type Process struct {
 type Rank struct {
 	Process
 	State struct {
-		// Init and Async are results as in nccl.h: 0 is success, 7 in progress, anything else an
-		// error.
+		// Init and Async are results of nccl.h: 0 means success, 7 in progress, and any other
+		// number an error.
 		Init      int  `json:"init_state"`
 		Async     int  `json:"async_error"`
 		Finalized bool `json:"finalize_called"`
 		Destroyed bool `json:"destroy_flag"`
 		Aborted   bool `json:"abort_flag"`
 	} `json:"status"`
-	// Launched counts the operations that the rank has started, by name, such as AllReduce. If a
-	// rank is behind, the other ranks wait for it.
+	// Launched counts the operations that the rank has started, by name, such as AllReduce. The
+	// other ranks wait for a rank whose counts are lower than theirs.
 	Launched map[string]uint64 `json:"collective_counts"`
 }
 
-// MissingRank is a rank without a report, because it has left the communicator or for a reason in
-// State.
+// MissingRank is a rank that has not reported. It has left the communicator, or State says why it
+// has not.
 type MissingRank struct {
 	Process
 	State struct {
@@ -77,7 +77,8 @@ type MissingRank struct {
 	} `json:"status"`
 }
 
-// noComma matches the text of NCCL 2.28.9 about each missing rank. It never matches valid JSON.
+// noComma matches a place where NCCL 2.28.9 forgets a comma, in the entry of each missing rank. It
+// never matches valid JSON.
 var noComma = lazyregexp.New(`("nvml_dev": -?\d+)(\s+"status":)`)
 
 func parseReport(raw string) (Report, error) {

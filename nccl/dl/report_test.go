@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// report is a report of 2.28.9, with the comma missing.
+// report is a report of NCCL 2.28.9, in which a comma is missing.
 const report = `{
   "nccl_version": "2.28.9",
   "cuda_runtime_version": 12090,
