@@ -1,6 +1,6 @@
 package placement
 
-// packGroups gives each of n node ranks a node with room for its whole group.
+// packGroups chooses, for each of n node ranks, a node with room for the whole group of that rank.
 func (r Request) packGroups(candidates []*candidate, n int) []*candidate {
 	want := r.entries(n)
 	seats := assign(want, candidates)
@@ -13,8 +13,8 @@ func (r Request) packGroups(candidates []*candidate, n int) []*candidate {
 	return seats
 }
 
-// assign gives each group, in the order of node ranks, a candidate with room for it. The caller
-// must know that this is possible.
+// assign gives each group, in the order of node ranks, a candidate with room for the group. The
+// caller must have checked that this is possible.
 func assign(groups []int, candidates []*candidate) []*candidate {
 	l := newLedger(groups, candidates, (*candidate).now)
 	for _, size := range groups {
@@ -31,8 +31,8 @@ func assign(groups []int, candidates []*candidate) []*candidate {
 	return seats
 }
 
-// keep seats the candidates that had a rank before, unless other groups would then have no node.
-// These candidates come first in the list.
+// keep gives candidates the node ranks that they had before. It skips a candidate if other groups
+// would then have no node. These candidates come first in the list.
 func (l *ledger) keep(groups []int, seats, candidates []*candidate) {
 	kept := l.returning(candidates)
 	shrunk := len(kept) > 0 && kept[len(kept)-1].former >= len(groups)
@@ -61,8 +61,8 @@ func (l *ledger) returning(candidates []*candidate) []*candidate {
 	return kept
 }
 
-// queues returns the candidates without a seat, in order, by the largest size that they have room
-// for.
+// queues returns, for each size, the candidates without a seat whose room is enough for this size
+// and for no larger one. Each queue is in the order of candidates.
 func (l *ledger) queues(candidates []*candidate) [][]*candidate {
 	queues := make([][]*candidate, len(l.sizes))
 	for _, c := range candidates {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// shuffledCluster has n nodes of 8 GPUs in no order, 16 of them at a switch.
+// shuffledCluster returns n nodes of 8 GPUs in random order. 16 nodes share a switch.
 func shuffledCluster(n int) []Node {
 	nodes := make([]Node, n)
 	for i := range nodes {

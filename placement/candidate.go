@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// candidate is a node as one request sees it.
+// candidate is a node, with its values for one request.
 type candidate struct {
 	node *Node
 	// addr is the node's address. An IPv4-mapped IPv6 address becomes IPv4.
@@ -20,9 +20,9 @@ type candidate struct {
 	// place is the node's place in Order.List or, once the candidates are sorted, among the
 	// candidates.
 	place int
-	// levels are the node's places in the network, for ByTopology.
+	// levels are the names in the node's TopologyLabel, for ByTopology.
 	levels []string
-	// former is the node rank to keep, or newcomer.
+	// former is the node rank that the node had before, or newcomer.
 	former int
 	// gpus counts the free GPUs.
 	gpus int
@@ -100,7 +100,7 @@ func (r Request) distinct(sorted []*candidate) error {
 func (c *candidate) now() int  { return c.free }
 func (c *candidate) ever() int { return c.total }
 
-// measure determines for how much of the request the node has room.
+// measure sets gpus, free and total.
 func (r Request) measure(c *candidate) {
 	for i := range c.node.GPUs {
 		if c.node.GPUs[i].HeldBy == "" {
@@ -112,7 +112,7 @@ func (r Request) measure(c *candidate) {
 	}
 }
 
-// room is the number of shares that fit on a node with the given number of free GPUs.
+// room returns how many shares fit on a node with the given number of free GPUs.
 func (r Request) room(n *Node, gpus int) int {
 	if n.Labels[UnfitLabel] != "" {
 		return 0
@@ -136,8 +136,7 @@ func (r Request) room(n *Node, gpus int) int {
 	return 1
 }
 
-// whole is the number of bundles that the node gets of a job that asks for the whole node; 0 for
-// none.
+// whole returns how many bundles the node gets if a job asks for whole nodes; 0 if it gets none.
 func (r Request) whole(n *Node) int {
 	if text, ok := n.Labels[SlotsLabel]; ok {
 		slots, err := strconv.Atoi(text)

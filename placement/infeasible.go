@@ -8,17 +8,17 @@ import (
 
 // InfeasibleError says why the nodes do not suffice for a job.
 type InfeasibleError struct {
-	// Why is the whole shortage in words: "2 of 3 nodes are there", "found 1 of 2 nodes with room
+	// Why says in words what is missing: "2 of 3 nodes are there", "found 1 of 2 nodes with room
 	// for 8 ranks".
 	Why string
-	// Nodes has all nodes that could not take their share, by name.
+	// Nodes has all nodes that could not take their share, sorted by name.
 	Nodes []Refusal
-	// Missing is the number of further nodes that the job needs before it can start; 0 when there
-	// are enough nodes but they lack room.
+	// Missing is the number of further nodes that the job needs before it can start; 0 if there are
+	// enough nodes, but they lack room.
 	Missing int
 	// Ever is true if waiting can help: nodes are missing, or there would be room if other jobs
-	// gave up their GPUs. Ray applies the same test to the nodes' total resources. It then calls
-	// the job unavailable, and otherwise infeasible.
+	// gave up their GPUs. Ray applies the same test to the nodes' total resources. Ray calls the
+	// job unavailable if waiting can help, and otherwise infeasible.
 	Ever bool
 }
 
@@ -75,8 +75,8 @@ func (r Request) infeasible(candidates []*candidate) *InfeasibleError {
 	return e
 }
 
-// shortage describes the shortage of the candidates for MinNodes: the number of shares for which
-// too few nodes have room, and the shortage in words.
+// shortage says why the candidates do not suffice for MinNodes. want is the number of shares for
+// which too few nodes have room.
 func (r Request) shortage(candidates []*candidate) (want int, why string) {
 	switch {
 	case r.wholeGroups():
@@ -92,7 +92,7 @@ func (r Request) shortage(candidates []*candidate) (want int, why string) {
 	return want, fmt.Sprintf("found room for %d of %s", room, count(want, "rank"))
 }
 
-// shortGroups finds the largest group size for which a node is missing.
+// shortGroups returns the largest group size for which there are too few nodes.
 func (r Request) shortGroups(candidates []*candidate) (want int, why string) {
 	groups := r.entries(r.MinNodes)
 	l := newLedger(groups, candidates, (*candidate).now)

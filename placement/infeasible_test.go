@@ -173,7 +173,7 @@ func sick(n Node) Node {
 	return n
 }
 
-// slotted is a node that sets the number of its ranks.
+// slotted returns the node with a SlotsLabel.
 func slotted(n Node, slots string) Node {
 	n.Labels = map[string]string{SlotsLabel: slots}
 	return n

@@ -2,18 +2,20 @@ package placement
 
 import "slices"
 
-// ledger decides whether groups of different sizes ("4,8,2") fit on nodes, each on a separate node.
+// ledger decides whether groups of different sizes ("4,8,2") fit on nodes, each group on a separate
+// node.
 //
-// A node with room for 8 has room for 4. So, by Hall's theorem, all groups have a node if and only
-// if, for each size, at least as many nodes as groups have that size or larger. spare[i] is the
-// surplus of nodes for sizes[i]; it is never negative.
+// A node with room for 8 ranks has room for 4. So, by Hall's theorem, all groups fit if and only if
+// the following is true for each size: at least as many nodes have room for this size as there are
+// groups of this size or a larger one. spare[i] is how many more nodes than groups there are for
+// sizes[i]. It is never negative.
 type ledger struct {
 	sizes []int
 	spare []int
 }
 
-// newLedger returns a ledger with all candidates and none of the groups. groups are only for their
-// sizes.
+// newLedger returns a ledger that has all candidates and no group yet. It needs groups only for
+// their sizes.
 func newLedger(groups []int, candidates []*candidate, room func(*candidate) int) *ledger {
 	sizes := slices.Clone(groups)
 	slices.Sort(sizes)
@@ -39,8 +41,8 @@ func (l *ledger) class(room int) int {
 	return i - 1
 }
 
-// add enters one more group. If a group would then have no node, it returns false and changes
-// nothing.
+// add adds a group to the ledger. If some group would then have no node, it returns false and
+// changes nothing.
 func (l *ledger) add(size int) bool {
 	upto := l.spare[:l.class(size)+1]
 	if slices.Contains(upto, 0) {

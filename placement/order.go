@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// compare returns 0 only for nodes with the same name and address.
+// compare compares two candidates by the order. It returns 0 only for nodes with the same name and
+// address.
 func (o Order) compare(a, b *candidate) int {
 	primary := 0
 	switch o.By {
@@ -27,7 +28,8 @@ func (o Order) compare(a, b *candidate) int {
 	return natural(a.node.Name, b.node.Name)
 }
 
-// compareAddr sorts IPv4 before IPv6, each numerically, and nodes without an address last.
+// compareAddr sorts IPv4 addresses before IPv6 addresses, and both numerically. Nodes without an
+// address come last.
 func compareAddr(a, b netip.Addr) int {
 	if a.IsValid() != b.IsValid() {
 		return -a.Compare(b)
@@ -35,7 +37,8 @@ func compareAddr(a, b netip.Addr) int {
 	return a.Compare(b)
 }
 
-// levels returns the node's places in the network from the top down; nil if it has no label.
+// levels returns the names in the node's TopologyLabel, from the top down; nil if the node has no
+// such label.
 func levels(n *Node) []string {
 	label := n.Labels[TopologyLabel]
 	if label == "" {
@@ -44,7 +47,8 @@ func levels(n *Node) []string {
 	return strings.Split(label, ".")
 }
 
-// compareLevels sorts a level before the levels below it, and nodes without levels last.
+// compareLevels compares level by level. A node that has fewer levels comes before the nodes below
+// its last level, and nodes without levels come last.
 func compareLevels(a, b []string) int {
 	if len(a) == 0 || len(b) == 0 {
 		return cmp.Compare(len(b), len(a))
@@ -52,8 +56,8 @@ func compareLevels(a, b []string) int {
 	return slices.CompareFunc(a, b, natural)
 }
 
-// natural compares runs of digits as numbers of any length: n9 comes before n10. n1 and n01 differ
-// only if the names are otherwise equal.
+// natural compares names in which each run of digits, of any length, counts as a number: n9 comes
+// before n10. The zeros in n01 count only if the names are otherwise equal.
 func natural(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {

@@ -25,8 +25,8 @@ func ParsePerNode(s string) ([]int, error) {
 	return list, nil
 }
 
-// ParsePerGPU reads which part of a GPU a rank gets, and returns how many ranks have one: 1 for "1",
-// 2 for "0.5" or "1/2".
+// ParsePerGPU reads which part of a GPU a rank gets. It returns how many ranks share a GPU: 1 for
+// "1", 2 for "0.5" or "1/2".
 func ParsePerGPU(s string) (int, error) {
 	text := strings.TrimSpace(s)
 	if part, ok := strings.CutPrefix(text, "1/"); ok {

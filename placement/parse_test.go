@@ -74,7 +74,8 @@ func TestParsePerGPU(t *testing.T) {
 	}
 }
 
-// The result of reading can be written and read again, and is a valid request.
+// What ParsePerNode returns is valid in a request. Written as a text and read again, it is the
+// same.
 func FuzzParsePerNode(f *testing.F) {
 	for _, s := range []string{"8", "auto", "4,8,2", "", ",", "-1", "65536", " 1 , 2"} {
 		f.Add(s)

@@ -11,23 +11,24 @@ package placement
 
 import "net/netip"
 
-// Strategy says how the bundles of a job spread over nodes. The rules are the same as in Ray's
-// bundle_scheduling_policy.cc. The bundles of a job are alike, so the order in which Ray sorts them
-// (GPUs first) makes no difference here.
+// Strategy says how the bundles of a job spread over nodes. The rules are those of Ray's
+// bundle_scheduling_policy.cc. All bundles of a job are alike here, so the order in which Ray sorts
+// bundles (GPUs first) does not matter.
 //
 // Pack, Spread and StrictSpread do not tie bundles to nodes. The number of bundles is the sum of
 // PerNode. Each bundle goes to the node with the best score of Ray's LeastResourceScorer: the node
 // that keeps the largest share of its free GPUs, CPUs and memory. Where Ray takes any of several
-// equal nodes, Solve takes the first in Order. Nodes in Keep come before all others.
+// equal nodes, Solve takes the first in Order. Solve prefers nodes in Keep to all others.
 type Strategy string
 
 const (
 	// StrictPack puts each whole placement group of the job on a separate node: PerNode bundles on
-	// each node. Of the nodes with room, Solve takes the first in Order; Ray takes the best.
+	// each node. Of the nodes with room, Solve takes the first in Order, while Ray takes the node
+	// with the best score.
 	StrictPack Strategy = "STRICT_PACK"
-	// Pack fills the best node, then the next best, to use few nodes.
+	// Pack fills the best node, then the next best node, and so on, to use few nodes.
 	Pack Strategy = "PACK"
-	// Spread puts bundles on distinct nodes while there are unused ones, then uses the best nodes
+	// Spread puts each bundle on an unused node while there is one, and then uses the best nodes
 	// again.
 	Spread Strategy = "SPREAD"
 	// StrictSpread puts every bundle on a separate node, or fails.
@@ -58,12 +59,13 @@ type Node struct {
 	// Others are further addresses from which processes of this node may reach other nodes.
 	// Placement ignores them.
 	Others []netip.Addr
-	// GPUs are in the order in which a rank sees them.
+	// GPUs are the GPUs of the node, in the order in which a rank sees them.
 	GPUs []GPU
-	// CPUs is the number of logical CPUs that ranks may use. 0 means unknown, and is not checked.
-	// Less than 0 means none.
+	// CPUs is the number of logical CPUs that ranks may use. 0 means unknown: Solve then does not
+	// check it. A negative number means none.
 	CPUs int
-	// Memory is in bytes. 0 means unknown, and is not checked. Less than 0 means none.
+	// Memory is in bytes. 0 means unknown: Solve then does not check it. A negative number means
+	// none.
 	Memory int64
 	// Labels are free-form facts such as rack=r7.
 	Labels map[string]string
@@ -72,19 +74,19 @@ type Node struct {
 // Request is the request of a job.
 type Request struct {
 	// MinNodes and MaxNodes, at least 1, bound the number of nodes. Solve uses as many as it can.
-	// With strategies other than StrictPack they bound the number of ranks: the sum of PerNode over
-	// that number of nodes, no matter where the ranks then run.
+	// With the strategies Pack, Spread and StrictSpread they bound only the number of ranks, which
+	// is the sum of PerNode over that many nodes. The ranks may then run on any number of nodes.
 	MinNodes, MaxNodes int
 	// PerNode is the number of ranks on a node. It has one entry for all nodes, or MaxNodes entries
 	// in the order of node ranks ("4,8,2"). A job on n nodes then uses the first n entries. An
-	// entry of 0 or less is an error, except that a single [AllGPUs] means as many ranks as all
-	// GPUs of each node have room for, or as its [SlotsLabel] says.
+	// entry of 0 or less is an error, except a single [AllGPUs]. That means as many ranks as all
+	// GPUs of each node have room for, or as many as the node's [SlotsLabel] says.
 	PerNode []int
-	// GPU is true if each rank needs a GPU, or a share of one. Otherwise ranks are CPU processes.
+	// GPU is true if each rank needs a GPU, or a share of one. Otherwise ranks use only CPUs.
 	GPU bool
 	// PerGPU is how many ranks of a node share a GPU: with 2, each rank has half of one. 0 and 1
-	// give each rank a GPU of its own. The last GPU of a node may have fewer ranks. No other job
-	// gets the rest of it. Ranks share GPUs only with StrictPack.
+	// give each rank a GPU of its own. The last GPU of a node may have fewer ranks; no other job
+	// gets the rest of that GPU. Ranks share GPUs only with StrictPack.
 	PerGPU int
 	// CPUs and Memory (in bytes) are one bundle's share. 0 asks for nothing.
 	CPUs   int
@@ -93,18 +95,18 @@ type Request struct {
 	Strategy Strategy
 	// Order sorts the groups; by address when it is the zero Order.
 	Order Order
-	// Keep has the node ranks that nodes had before, by node name. Such nodes are preferred and
-	// keep their rank, and new nodes take the ranks of lost ones. If the job shrinks below a kept
-	// rank, the kept nodes get new ranks without gaps, in their old order.
+	// Keep has the node ranks that nodes had before, by node name. Solve prefers these nodes, and
+	// they keep their ranks. New nodes get the ranks of lost nodes. If the job now has fewer nodes
+	// than one of these ranks needs, the kept nodes get new ranks without gaps, in their old order.
 	Keep map[string]int
 	// SharedAddr lets any nodes share an address; otherwise only nodes of the [SameMachine] may.
 	SharedAddr bool
 }
 
 // AllGPUs as the only entry of Request.PerNode asks for every GPU of each node, all of which must
-// be free. For nodes with a [SlotsLabel], and for CPU ranks, it asks for the number of ranks in the
-// label. Pack and Spread then place ranks as StrictPack does; with StrictSpread, AllGPUs is an
-// error.
+// be free. On a node with a [SlotsLabel], and for CPU ranks, it asks instead for the number of
+// ranks in the label. With AllGPUs, Pack and Spread place ranks as StrictPack does, and
+// StrictSpread is an error.
 const AllGPUs = -1
 
 // The values of Order.By.
@@ -120,11 +122,11 @@ const (
 // SLURM_TOPOLOGY_ADDR of srun(1), which is the node's name alone if Slurm has no topology.
 const TopologyLabel = "topology"
 
-// SlotsLabel is the label by which a node sets the number of ranks, from 1 to 65535, that it runs
+// SlotsLabel is the label of a node with the number of ranks, from 1 to 65535, that the node runs
 // of a job that asks for AllGPUs.
 const SlotsLabel = "slots"
 
-// RoleLabel is the label of a node whose ranks have a role of their own (torch's ROLE_NAME).
+// RoleLabel is the label of a node with the role of its ranks (torch's ROLE_NAME).
 const RoleLabel = "role"
 
 // MachineLabel is the label that names a node's machine. Nodes with the same value may share an
@@ -137,7 +139,7 @@ func SameMachine(a, b Node) bool {
 	return machine != "" && machine == b.Labels[MachineLabel]
 }
 
-// UnfitLabel is the label of a node that gets no ranks. The value of the label says why.
+// UnfitLabel is a label that keeps ranks off a node. Its value says why.
 const UnfitLabel = "unfit"
 
 // Order sorts placement groups into node ranks.
@@ -146,18 +148,19 @@ type Order struct {
 	// ByName (digits compare as numbers: n9 before n10), ByList or ByTopology.
 	//
 	// ByTopology compares [TopologyLabel] level by level from the top, and each level like a name.
-	// So the nodes below a switch are neighbours at every level. The meaning of a level does not
-	// matter: dots in a node's name only add levels, and a level such as "s[0-1]" is a name like
-	// others. Nodes without the label come last; equal nodes are sorted by IP.
+	// So the nodes below a switch are neighbours at every level. It does not matter what a level
+	// means. Dots in a node's name only add levels, and a level such as "s[0-1]" is a name like any
+	// other. Nodes without the label come last; equal nodes are sorted by IP.
 	By string `json:"by"`
-	// List has the node names in the wanted order when By is ByList. Other nodes are not used.
+	// List has the names of nodes in the wanted order when By is ByList. Solve then uses no other
+	// nodes.
 	List []string `json:"list"`
 }
 
 // Bundle has the resources of one rank.
 type Bundle struct {
-	// Rank counts in the job and LocalRank on the node. Rank-LocalRank is the same for all ranks of
-	// a node.
+	// Rank is the rank's number in the job, and LocalRank its number on the node. Rank-LocalRank is
+	// the same for all ranks of a node.
 	Rank, LocalRank int
 	// GPU is nil for a CPU rank.
 	GPU *GPU `snapshot:"value"`
@@ -171,8 +174,9 @@ type Group struct {
 	Bundles  []Bundle
 }
 
-// Plan says where all ranks of a job run. Groups are in the order of node ranks, and the first node
-// is the master. A plan shares GPUs and Labels with the nodes from which it was made.
+// Plan says where all ranks of a job run. Groups are in the order of node ranks. The master is on
+// the first node. A plan shares the GPUs and Labels of the nodes that were given to Solve, and does
+// not copy them.
 type Plan struct {
 	Groups []Group
 }

@@ -69,7 +69,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// bytes formats an amount of memory in a unit that leaves few digits: "1.5 GiB".
+// bytes formats an amount of memory in the unit that needs the fewest digits: "1.5 GiB".
 func bytes(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	amount := float64(n)

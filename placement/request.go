@@ -2,7 +2,7 @@ package placement
 
 func (r Request) allGPUs() bool { return len(r.PerNode) == 1 && r.PerNode[0] == AllGPUs }
 
-// perGPU returns how many ranks a GPU has.
+// perGPU returns how many ranks share a GPU.
 func (r Request) perGPU() int { return max(1, r.PerGPU) }
 
 // Fits returns how many ranks of the request the given number of GPUs of a node has room for.
@@ -22,7 +22,7 @@ func (r Request) wholeGroups() bool {
 	return r.Strategy == "" || r.Strategy == StrictPack || r.allGPUs()
 }
 
-// entry is the number of shares that node rank i asks for.
+// entry returns how many shares node rank i needs.
 func (r Request) entry(i int) int {
 	switch {
 	case r.allGPUs():
@@ -33,7 +33,7 @@ func (r Request) entry(i int) int {
 	return r.PerNode[i]
 }
 
-// entries returns the number of shares of each of the first n node ranks.
+// entries returns how many shares each of the first n node ranks needs.
 func (r Request) entries(n int) []int {
 	list := make([]int, n)
 	for i := range list {
@@ -42,7 +42,7 @@ func (r Request) entries(n int) []int {
 	return list
 }
 
-// bundles is the number of ranks of a job on n nodes.
+// bundles returns the number of ranks of a job on n nodes.
 func (r Request) bundles(n int) int {
 	sum := 0
 	for i := range n {
@@ -51,7 +51,7 @@ func (r Request) bundles(n int) int {
 	return sum
 }
 
-// leastNodes is the least number of nodes that must exist.
+// leastNodes returns the number of nodes without which the job cannot start.
 func (r Request) leastNodes() int {
 	if r.Strategy == StrictSpread {
 		return r.bundles(r.MinNodes)

@@ -2,17 +2,18 @@ package placement
 
 import "slices"
 
-// Solve places the job on the nodes. The order of nodes does not matter, and nodes is not changed.
-// A GPU that the job itself held in an earlier attempt counts as held unless its HeldBy is empty.
+// Solve places the job on the nodes. The order of nodes does not matter, and Solve does not change
+// nodes. A GPU counts as free only if its HeldBy is empty. So the caller must clear HeldBy of GPUs
+// that the job itself held in an earlier attempt.
 //
 // With StrictPack, each node rank in turn takes the first suitable node, by Keep and then by Order.
-// A suitable node has room for the rank's entry of PerNode and leaves nodes for the entries of the
-// later ranks. So there is a plan whenever any assignment works. The other strategies first choose
-// nodes by the rules in [Strategy]. These nodes then get their ranks by Keep and Order in the same
-// way.
+// A node is suitable if it has room for the rank's entry of PerNode, and if the remaining nodes
+// then still suffice for the later ranks. So Solve finds a plan whenever there is one. With the
+// other strategies, Solve first chooses nodes by the rules in [Strategy], and then gives these
+// nodes their ranks by Keep and Order in the same way.
 //
-// It takes O(n log n + n k) time for n nodes and k different entries in PerNode, and O(log n) for
-// each bundle when Spread uses nodes again.
+// Solve takes O(n log n + n k) time for n nodes and k different entries in PerNode. When Spread
+// uses nodes again, each bundle takes O(log n) more.
 //
 // The error is an [*InfeasibleError] when the nodes do not suffice. Any other error is a mistake in
 // the request (see [Request.Validate]), two nodes with one name, or two machines with one address.
@@ -55,8 +56,8 @@ func (r Request) fit(candidates []*candidate, room func(*candidate) int) int {
 	return n
 }
 
-// plan gives out ranks and each node's free GPUs in their order. groups are in the order of node
-// ranks.
+// plan returns the plan. It assigns ranks, and each node's free GPUs, in their order. groups are in
+// the order of node ranks.
 func (r Request) plan(groups []*candidate) Plan {
 	world := 0
 	for _, c := range groups {
@@ -72,7 +73,7 @@ func (r Request) plan(groups []*candidate) Plan {
 	return p
 }
 
-// deal appends the bundles of one group.
+// deal appends the bundles of one group to bundles.
 func (r Request) deal(bundles []Bundle, c *candidate) []Bundle {
 	gpu := -1
 	for local := range c.take {

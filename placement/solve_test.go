@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// node has GPUs 0 to gpus-1; pid 4411 holds the held ones.
+// node returns a node with GPUs 0 to gpus-1, of which pid 4411 holds those in held.
 func node(name, addr string, gpus int, held ...int) Node {
 	n := Node{Name: name, Addr: netip.MustParseAddr(addr)}
 	for i := range gpus {
@@ -22,7 +22,7 @@ func node(name, addr string, gpus int, held ...int) Node {
 	return n
 }
 
-// text has the groups of a plan with the GPUs of their ranks: "n1:0,1 n2:0".
+// text returns the groups of a plan with the GPUs of their ranks: "n1:0,1 n2:0".
 func text(p Plan) string {
 	var groups []string
 	for _, g := range p.Groups {
@@ -306,7 +306,7 @@ func TestSolveRefusesBadRequests(t *testing.T) {
 	}
 }
 
-// TestSlots has nodes that set the number of their ranks.
+// TestSlots places a job on nodes with a SlotsLabel.
 func TestSlots(t *testing.T) {
 	nodes := []Node{slotted(node("n3", "10.0.0.3", 8), "3"), slotted(node("n2", "10.0.0.2", 2), "1"), node("n1", "10.0.0.1", 2)}
 	for gpu, want := range map[bool]string{true: "n1:0,1 n2:0 n3:0,1,2", false: "n2:- n3:-,-,-"} {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// usable is the number of bundles that the strategy allows on a node with the given room.
+// usable returns how many bundles the strategy allows on a node with the given room.
 func (r Request) usable(room int) int {
 	if r.Strategy == StrictSpread {
 		return min(room, 1)
@@ -26,7 +26,7 @@ func (r Request) placeBundles(candidates []*candidate, bundles int) []*candidate
 	return assign(slices.Repeat([]int{1}, len(chosen)), chosen)
 }
 
-// byScore sorts the candidates by their score, kept nodes first.
+// byScore returns the candidates sorted by their score, kept nodes first.
 func (r Request) byScore(candidates []*candidate) []*candidate {
 	for _, c := range candidates {
 		c.score = r.score(c)
@@ -41,7 +41,7 @@ func (r Request) byScore(candidates []*candidate) []*candidate {
 	return best
 }
 
-// score is the score of Ray's LeastResourceScorer (scorer.cc): the share of the node's free
+// score returns the score of Ray's LeastResourceScorer (scorer.cc): the share of the node's free
 // resources that a bundle would leave, summed over the resources that the bundle needs. An unknown
 // amount adds nothing.
 func (r Request) score(c *candidate) float64 {
@@ -89,7 +89,7 @@ func (r Request) spread(best []*candidate, bundles int) {
 	}
 }
 
-// grow puts one more bundle on the node and reports whether another bundle would fit.
+// grow puts one more bundle on the node, and reports whether a further bundle would fit after it.
 func (r Request) grow(c *candidate) bool {
 	c.take++
 	c.score = r.score(c)

@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// byTopology has the names of all nodes in the order of a plan.
+// byTopology places a job on all nodes by topology, and returns their names in the order of node
+// ranks.
 func byTopology(t interface{ Fatal(...any) }, nodes []Node) []string {
 	r := Request{MinNodes: len(nodes), MaxNodes: len(nodes), PerNode: []int{1}, Order: Order{By: ByTopology}}
 	p, err := Solve(r, nodes)
@@ -33,7 +34,7 @@ func labelled(name, addr, label string) Node {
 func TestByTopology(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		labels string // in the wanted order; the addresses have the reverse order
+		labels string // labels in the wanted order; the nodes' addresses are in the reverse order
 	}{
 		{"switches of topology/tree, as numbers", "s0.s2.n3 s0.s2.n12 s0.s10.n1 s1.s3.n0"},
 		{"blocks of topology/block", "b3.n9 b3.n12 b12.n1"},

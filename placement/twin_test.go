@@ -13,8 +13,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// twin solves the same problem in the simplest correct way: it tries everything, and looks at all
-// nodes for each bundle. It returns the nodes by node rank and the number of ranks on each, or nil.
+// twin solves the same problem in the simplest correct way: it tries every assignment of groups, or
+// looks at all nodes for each bundle. It returns the nodes by node rank and the number of ranks on
+// each, or nil if there is no solution.
 func twin(r Request, nodes []Node) ([]string, map[string]int) {
 	nodes = preferred(r, nodes)
 	for n := r.MaxNodes; n >= r.MinNodes; n-- {
@@ -54,7 +55,7 @@ func twinOf(r Request, nodes []Node, n int) ([]string, map[string]int) {
 	return twinSeats(r, nodes, make([]int, len(nodes))), ranks
 }
 
-// twinBest is the node for one more bundle, given the ranks on each node so far.
+// twinBest returns the best node for one more bundle, given the ranks on each node so far.
 func twinBest(r Request, nodes []Node, ranks map[string]int) (best string, ok bool) {
 	var least []float64
 	for i, n := range nodes {
@@ -65,7 +66,7 @@ func twinBest(r Request, nodes []Node, ranks map[string]int) (best string, ok bo
 		key := []float64{2, -twinScore(r, n, used), float64(i)}
 		switch _, kept := r.Keep[n.Name]; {
 		case r.Strategy == Pack && used > 0:
-			key = []float64{0} // the node is being filled
+			key = []float64{0} // Pack goes on filling this node
 		case r.Strategy == Spread && used > 0:
 			key = []float64{3, -twinScore(r, n, used), float64(used), float64(i)}
 		case kept:
@@ -78,7 +79,7 @@ func twinBest(r Request, nodes []Node, ranks map[string]int) (best string, ok bo
 	return best, least != nil
 }
 
-// twinWhole is the number of ranks that a whole node runs.
+// twinWhole returns the number of ranks that a whole node runs.
 func twinWhole(r Request, n Node) int {
 	var slots int
 	switch _, err := fmt.Sscan(n.Labels[SlotsLabel], &slots); {
@@ -118,8 +119,8 @@ func twinFits(r Request, n Node, ranks int) bool {
 	return (!r.GPU || ranks <= len(twinFree(n))*max(1, r.PerGPU)) && (r.CPUs == 0 || n.CPUs == 0 || ranks*r.CPUs <= n.CPUs)
 }
 
-// preferred sorts the nodes: kept nodes by rank, others by order. Names and addresses have one
-// digit, so they are compared as text.
+// preferred sorts the nodes: kept nodes by rank, others by order. The names and the addresses of
+// these nodes have only one digit, so they can be compared as text.
 func preferred(r Request, nodes []Node) []Node {
 	key := func(n Node) string {
 		kept := 9
@@ -141,9 +142,9 @@ func preferred(r Request, nodes []Node) []Node {
 	return nodes
 }
 
-// twinSeats finds a node for each group. Kept nodes are tried at their ranks one after the other.
-// Each of them stays if the other groups can then be seated somehow. The other groups get the first
-// solution in the order of preference.
+// twinSeats finds a node for each group. It tries kept nodes, one after the other, at the ranks
+// that they had. A kept node stays there if all other groups can then get a node somehow. The other
+// groups get the first solution in the order of preference.
 func twinSeats(r Request, nodes []Node, want []int) []string {
 	seats := make([]string, len(want))
 	if !twinTry(r, nodes, want, seats, 0) {
@@ -175,7 +176,8 @@ func twinSeats(r Request, nodes []Node, want []int) []string {
 	return seats
 }
 
-// twinTry seats the groups from rank on, by trying every node for each group that has no node yet.
+// twinTry finds nodes for the groups from rank on. It tries every node for each group that has none
+// yet.
 func twinTry(r Request, nodes []Node, want []int, seats []string, rank int) bool {
 	if rank == len(want) {
 		return true
@@ -196,7 +198,7 @@ func twinTry(r Request, nodes []Node, want []int, seats []string, rank int) bool
 	return false
 }
 
-// world draws up to five nodes and a request for them.
+// world generates up to five nodes and a request for them.
 func world(t *rapid.T) (Request, []Node) {
 	var nodes []Node
 	keep := map[string]int{}
@@ -272,7 +274,8 @@ func TestSolveIsLikeTwin(t *testing.T) {
 	})
 }
 
-// checkReasons compares an InfeasibleError with the same nodes if all their GPUs were free.
+// checkReasons checks an InfeasibleError. For Ever, it solves the request again as if all GPUs were
+// free.
 func checkReasons(t *rapid.T, r Request, nodes []Node, err error) {
 	var e *InfeasibleError
 	if !errors.As(err, &e) {
@@ -293,7 +296,7 @@ func checkReasons(t *rapid.T, r Request, nodes []Node, err error) {
 	}
 }
 
-// checkPlan checks the rules for every plan.
+// checkPlan checks the rules that every plan must follow.
 func checkPlan(t *rapid.T, r Request, p Plan) {
 	rank := 0
 	used := map[string]bool{}

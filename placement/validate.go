@@ -13,7 +13,8 @@ const (
 	maxPerNode = 1<<16 - 1
 )
 
-// MaxPerGPU is how many ranks may share a GPU. CUDA MPS serves no more clients on most GPUs.
+// MaxPerGPU is how many ranks may share a GPU. On most GPUs, CUDA MPS serves no more than 48
+// clients.
 const MaxPerGPU = 48
 
 // Validate returns an error that explains why no nodes could satisfy a request.
