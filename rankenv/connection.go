@@ -18,16 +18,16 @@ import (
 
 const (
 	// retryMin and retryMax are the shortest and the longest pause between attempts to reach a
-	// controller. No event says that a node's agent is back, or that golaunch is about to end a
-	// worker that the controller refuses.
+	// controller. A worker must poll, because there is no event when a node's agent is back, or
+	// when golaunch is about to end a worker that the controller refuses.
 	retryMin = 50 * time.Millisecond
 	retryMax = time.Second
-	// maxCopied is the size up to which an answer is copied. Then the next call need not wait until
-	// the controller has the answer.
+	// maxCopied is the size, in bytes, up to which the worker copies an answer. The next call then
+	// need not wait until the controller has the answer, since it cannot change the copy.
 	maxCopied = 1 << 20
 )
 
-// route leads to the controller's own socket, or to the endpoint of this node's agent.
+// route is the way to the controller: its own socket, or the endpoint of this node's agent.
 type route struct {
 	path   string
 	direct bool
@@ -61,8 +61,8 @@ func (at route) connect() (net.Conn, error) {
 	return conn, nil
 }
 
-// reconnect connects again after a pause, and returns a longer pause. golaunch ends a worker whose
-// controller does not return.
+// reconnect connects again after a pause, and returns a longer pause for the next time. It needs no
+// limit, because golaunch ends a worker whose controller does not return.
 func (at route) reconnect(ctx context.Context, pause time.Duration) (net.Conn, time.Duration, error) {
 	for {
 		select {
@@ -77,19 +77,19 @@ func (at route) reconnect(ctx context.Context, pause time.Duration) (net.Conn, t
 	}
 }
 
-// server is a worker with its successive connections.
+// server is a worker. It has one connection to the controller at a time, and replaces a broken one.
 type server struct {
 	info     Info
 	handlers map[string]Handler
 	calls    *queue
 
-	// mu guards writing to conn, which is nil until the controller has reported the frames that it
+	// mu guards writing to conn. conn is nil until the controller has reported which frames it has
 	// received.
 	mu     sync.Mutex
 	conn   net.Conn
 	replay *rpcframe.Replay[rpcframe.Frame]
-	// lent is the number of the newest answer in the handler's memory. acked gets a message when
-	// the controller may have it.
+	// lent is the number of the newest answer that was not copied, and is still in the handler's
+	// memory. acked gets a message when the controller may have received that answer.
 	lent  uint64
 	acked chan struct{}
 }
@@ -98,7 +98,7 @@ func newServer(i Info, handlers map[string]Handler) *server {
 	return &server{info: i, handlers: handlers, calls: newQueue(), replay: &rpcframe.Replay[rpcframe.Frame]{}, acked: make(chan struct{}, 1)}
 }
 
-// serve reads while calls are answered, so that it sees cancellations.
+// serve reads frames while another goroutine answers calls, so that it sees cancellations at once.
 func (w *server) serve(ctx context.Context, at route, conn net.Conn) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var answering sync.WaitGroup
@@ -119,9 +119,9 @@ func (w *server) serve(ctx context.Context, at route, conn net.Conn) (err error)
 	}
 }
 
-// converse handles one connection. heard says that the controller sent a frame. over says that no
-// other connection follows, because the controller is done with this worker, or the two use
-// different protocols.
+// converse handles one connection to its end. heard says that the controller sent a frame. over
+// says that the worker must not connect again, because the controller no longer needs it, or
+// because the two use different protocols.
 func (w *server) converse(ctx context.Context, at route, conn net.Conn) (heard, over bool, err error) {
 	defer w.drop(conn)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -159,7 +159,7 @@ func (w *server) greet(at route, conn net.Conn) error {
 
 // drop ends a connection. Later frames wait for the next one.
 func (w *server) drop(conn net.Conn) {
-	conn.Close() // Close also ends a write
+	conn.Close() // Close also ends a write that is in progress
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.conn = nil
@@ -198,7 +198,8 @@ func (w *server) receive(conn net.Conn, f rpcframe.Frame) (over bool, err error)
 	return false, nil
 }
 
-// sendTurnHandlers tells the controller which of "offload" and "onload" exist.
+// sendTurnHandlers tells the controller which of the handlers "offload" and "onload" this worker
+// has.
 func (w *server) sendTurnHandlers(f rpcframe.Frame) error {
 	var making rpcframe.Making
 	if err := json.Unmarshal(f.Body, &making); err != nil {
@@ -251,12 +252,12 @@ func (w *server) send(f rpcframe.Frame) {
 // again on the next connection. The caller holds mu.
 func (w *server) write(f rpcframe.Frame) {
 	if w.conn != nil && rpcframe.Write(w.conn, f) != nil {
-		w.conn.Close() // the reading goroutine notices
+		w.conn.Close() // this makes the reading goroutine connect again
 		w.conn = nil
 	}
 }
 
-// settle waits until the controller has the answer in the handler's memory.
+// settle waits until the controller has received the answer that is still in the handler's memory.
 func (w *server) settle(ctx context.Context) bool {
 	for {
 		w.mu.Lock()

@@ -14,7 +14,7 @@ import (
 // ErrNotLaunched means that neither golaunch nor torchrun started this process.
 var ErrNotLaunched = errors.New("not started by a launcher: TORCHELASTIC_RUN_ID is not set; run it with golaunch -- COMMAND")
 
-// Info has the facts that a rank knows about itself and its job. [Facts] explains the fields.
+// Info has the facts that a rank can read about itself and its job. [Facts] explains the fields.
 type Info struct {
 	JobID                     string
 	Rank, LocalRank           int
@@ -22,12 +22,13 @@ type Info struct {
 	NodeRank, Nodes           int
 	MasterAddr                string
 	MasterPort                int
-	// StoreHosted is true if the launcher serves torch's store there. Otherwise rank 0 must serve
-	// it.
+	// StoreHosted is true if the launcher serves torch's store at MasterAddr:MasterPort. Otherwise
+	// rank 0 must serve it.
 	StoreHosted          bool
 	Attempt, MaxRestarts int
 	ErrorFile            string
-	// NoticeFile appears when the rank will be stopped; see docs/failures.md.
+	// NoticeFile is the path of a file that appears when the rank is going to be stopped; see
+	// docs/failures.md.
 	NoticeFile string
 	// HeartbeatFile is the file to which [Info.Beat] writes steps.
 	HeartbeatFile string
@@ -79,10 +80,11 @@ func Current() (Info, error) {
 // Master is the host:port of the job's store, which rank 0 or golaunch serves.
 func (i Info) Master() string { return net.JoinHostPort(i.MasterAddr, strconv.Itoa(i.MasterPort)) }
 
-// ReportError stores err and the stack of the calling goroutine for the launcher, as the cause if
-// the rank ends with a non-zero code. It writes to TORCHELASTIC_ERROR_FILE, as torch's @record does
-// (torch/distributed/elastic/multiprocessing/errors/error_handler.py). It does nothing if that
-// variable is not set. A later report replaces an earlier one.
+// ReportError stores err and the stack of the calling goroutine for the launcher. If the rank then
+// ends with a non-zero code, the launcher reports err as the cause. It writes to
+// TORCHELASTIC_ERROR_FILE, as torch's @record does
+// (torch/distributed/elastic/multiprocessing/errors/error_handler.py). ReportError does nothing if
+// that variable is not set. A later report replaces an earlier one.
 func (i Info) ReportError(err error) error {
 	if i.ErrorFile == "" {
 		return nil
@@ -97,7 +99,7 @@ func (i Info) ReportError(err error) error {
 	}
 	text, failed := json.Marshal(map[string]message{"message": {
 		Message: err.Error(),
-		// The launcher shows the stack and not the message, so the stack has both.
+		// The launcher shows only the stack, so the message is in the stack too.
 		Extra: extra{fmt.Sprintf("%v\n\n%s", err, debug.Stack()), strconv.FormatInt(time.Now().Unix(), 10)},
 	}})
 	if failed == nil {
@@ -124,7 +126,8 @@ func (i Info) Beat(step, total int64) error {
 
 const maxInt32 = 1<<31 - 1
 
-// below returns the largest position among n. If n could not be read, positions have no limit.
+// below returns the largest position among n. If n could not be read, it returns no real limit, so
+// that only the error about n is reported.
 func below(n int) int {
 	if n == 0 {
 		return maxInt32
@@ -132,7 +135,7 @@ func below(n int) int {
 	return n - 1
 }
 
-// reader collects all errors.
+// reader reads variables, and collects the errors of all of them.
 type reader struct{ errs []error }
 
 func (r *reader) number(name string, least, most int) int {

@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// become gives this process an environment.
+// become replaces the environment of this process.
 func become(t *testing.T, environ []string) {
 	t.Helper()
 	for name, value := range asMap(t, environ) {
@@ -115,8 +115,8 @@ func TestReportError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The shape that torch/distributed/elastic/multiprocessing/errors/__init__.py reads; its
-	// timestamp is a string.
+	// The form that torch/distributed/elastic/multiprocessing/errors/__init__.py reads, in which
+	// the timestamp is a string.
 	var got struct {
 		Message struct {
 			Message   string

@@ -26,19 +26,20 @@ const (
 // Facts are the facts about one rank of one attempt.
 type Facts struct {
 	JobID string
-	// Rank counts in the job. LocalRank counts among the LocalWorldSize ranks of the node, and is
-	// the position of the rank's GPU in GPUs. Rank-LocalRank is the same for all ranks of a node.
+	// Rank is the rank's number in the job. LocalRank is its number among the LocalWorldSize ranks
+	// of the node, and the position of its GPU in GPUs. Rank-LocalRank is the same for all ranks of
+	// a node.
 	Rank, LocalRank           int
 	WorldSize, LocalWorldSize int
 	NodeRank, Nodes           int
 	NodeName                  string
-	// ReplicaGroups is the number of replica groups, 0 for none. ReplicaGroup is the rank's group.
-	// For the rank, this group is the whole job: all other numbers count in the group. Lighthouse
-	// is the URL of torchft's lighthouse for the group.
+	// ReplicaGroups is the number of replica groups, 0 for none. ReplicaGroup is the number of the
+	// rank's group. To the rank, this group looks like the whole job: all other numbers are those
+	// within the group. Lighthouse is the URL of torchft's lighthouse for the group.
 	ReplicaGroups, ReplicaGroup int
 	Lighthouse                  string
-	// RankMonitor and FTLauncher are sockets for NVIDIA's resiliency extension: the socket of the
-	// rank's monitor, and of its node's launcher; empty for none.
+	// RankMonitor and FTLauncher are sockets for NVIDIA's resiliency extension: that of the rank's
+	// monitor, and that of the node's launcher. They are empty if there are none.
 	RankMonitor, FTLauncher string
 	// HyperPod is the socket of HyperPod's elastic agent; empty for none.
 	HyperPod string
@@ -53,29 +54,30 @@ type Facts struct {
 	Proxied   bool
 	ProxyAddr string
 	ProxyPort int
-	// Attempt counts starts from 0 and is the same on every node. torchrun's count, in contrast, is
-	// per agent.
+	// Attempt is the number of this start, from 0, and the same on every node. Under torchrun, each
+	// agent counts for itself.
 	Attempt, MaxRestarts int
 	// Role is "default" when empty, as under torchrun. RoleSize is the number of the job's ranks
 	// with that role, and RoleRank the rank's position among them. Both are 0 if all ranks have the
-	// role.
+	// same role.
 	Role               string
 	RoleSize, RoleRank int
 	// GPUs are the job's GPUs on this node, in the order of local ranks. GPU is the rank's own; nil
-	// for a CPU rank. Index counts the machine's GPUs, even if an inherited CUDA_VISIBLE_DEVICES
-	// shows golaunch only some.
+	// for a CPU rank. The Index of a GPU is its number among all GPUs of the machine, even if an
+	// inherited CUDA_VISIBLE_DEVICES hides some of them from golaunch.
 	GPUs []placement.GPU
 	GPU  *placement.GPU
-	// PerGPU is how many ranks share a GPU, which has GPUMemory bytes, 0 if unknown. With more than 1
-	// Visibility must be SeeOwn. MPS says that CUDA MPS runs on the node.
+	// PerGPU is how many ranks share a GPU. If it is more than 1, Visibility must be SeeOwn.
+	// GPUMemory is the memory of that GPU in bytes; 0 if unknown. MPS says that CUDA MPS runs on
+	// the node.
 	PerGPU    int
 	GPUMemory int64
 	MPS       bool
 	// Visibility is SeeJob when empty.
 	Visibility Visibility
 	// CPUs are the CPUs to which the rank is bound, as the kernel lists them ("0-23,96-119"), and
-	// Bound says why; both are empty if it is not bound. Cores is the number of cores that only
-	// this rank uses; 0 if it shares them.
+	// Bound says why these; both are empty if the rank is not bound. Cores is the number of cores
+	// that only this rank uses; 0 if it shares its cores.
 	CPUs, Bound string
 	Cores       int
 	// ErrorFile is the file in which torch's @record and [Info.ReportError] store the error that
@@ -158,7 +160,7 @@ func (f Facts) torchft() []Var {
 	}
 }
 
-// InProcess are the variables that a restart within the processes may change.
+// InProcess returns the variables that may change when ranks restart within their processes.
 func (f Facts) InProcess() map[string]string {
 	env := map[string]string{}
 	for _, v := range f.torch() {
@@ -170,7 +172,8 @@ func (f Facts) InProcess() map[string]string {
 	return env
 }
 
-// recovery returns no variables for a rank without a monitor and without HyperPod's socket.
+// recovery returns the variables for NVIDIA's monitor, or for HyperPod; none if the rank has
+// neither socket.
 func (f Facts) recovery() []Var {
 	switch {
 	case f.HyperPod != "":
@@ -225,8 +228,8 @@ func (f Facts) golaunch() []Var {
 	return vars
 }
 
-// cuda returns no variables for a CPU rank, which then sees the GPUs that golaunch sees, as under
-// torchrun.
+// cuda returns the variables about the GPUs that the rank sees. For a CPU rank it returns none, so
+// that the rank sees the GPUs that golaunch sees, as under torchrun.
 func (f Facts) cuda() []Var {
 	if f.GPU == nil {
 		return nil
@@ -238,7 +241,7 @@ func (f Facts) cuda() []Var {
 	list := deviceList(gpus)
 	if f.shares() {
 		if why = "the rank's GPU: " + f.sharers(); f.MPS && f.GPU.UUID != "" {
-			list = f.GPU.UUID // a daemon of MPS may number the GPUs in another way
+			list = f.GPU.UUID // by UUID, since a daemon of MPS may number the GPUs in another way
 		}
 	}
 	return []Var{
@@ -247,12 +250,13 @@ func (f Facts) cuda() []Var {
 	}
 }
 
-// shares says that other ranks may use the rank's GPU.
+// shares reports whether other ranks may use the rank's GPU too.
 func (f Facts) shares() bool { return f.GPU != nil && f.PerGPU > 1 }
 
 func (f Facts) sharers() string { return strconv.Itoa(f.PerGPU) + " ranks share it" }
 
-// mps divides the GPU among the ranks that share it. Both limits only tighten those of the daemon
+// mps returns the variables that divide the GPU among the ranks that share it. They can only lower
+// the limits of the daemon
 // (https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html).
 func (f Facts) mps() []Var {
 	if !f.shares() || !f.MPS {
@@ -265,8 +269,8 @@ func (f Facts) mps() []Var {
 	return vars
 }
 
-// deviceList names GPUs for CUDA_VISIBLE_DEVICES by number, or by UUID if one of them is a MIG
-// device, which has no number.
+// deviceList names GPUs for CUDA_VISIBLE_DEVICES. It uses numbers, or UUIDs if one of the GPUs is a
+// MIG device, which has no number.
 func deviceList(gpus []placement.GPU) string {
 	mig := slices.ContainsFunc(gpus, func(g placement.GPU) bool { return strings.HasPrefix(g.UUID, "MIG-") })
 	names := make([]string, len(gpus))
@@ -278,9 +282,9 @@ func deviceList(gpus []placement.GPU) string {
 	return strings.Join(names, ",")
 }
 
-// Expiration returns the variable that tells programs when their nodes will be taken, so that they
-// save before. why names the party that takes the nodes. Amazon sets this variable for capacity
-// blocks, in Unix seconds, and verl reads it.
+// Expiration returns the variable that tells programs when they will lose their nodes, so that they
+// save before that. why says who takes the nodes. Amazon sets this variable for capacity blocks, in
+// Unix seconds, and verl reads it.
 func Expiration(at time.Time, why string) Var {
 	return Var{"SAGEMAKER_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP", strconv.FormatInt(at.Unix(), 10), Default, why + "; verl saves before that"}
 }

@@ -6,9 +6,10 @@ import "strings"
 // are wrong: an MPI-aware library would join a world that does not exist, and Lightning or
 // DeepSpeed take their rank from the first such variable that they find. Slurm's variables about
 // the whole job (SLURM_JOB_ID, SLURM_JOB_NODELIST, ...) are still true and stay. PBS_JOBID, LSB_*,
-// SM_* and the like stay too, because Lightning's detect() needs SLURM_NTASKS, JSM_NAMESPACE_*, or
-// an MPI world, and a rank has none of these. A node's RANK, WORLD_SIZE or NODE_RANK (Kubeflow,
-// Volcano) yields to the rank's own.
+// SM_* and the like stay too. They do not mislead Lightning, whose detect() needs SLURM_NTASKS,
+// JSM_NAMESPACE_* or an MPI world, which a rank does not have. RANK, WORLD_SIZE and NODE_RANK,
+// which Kubeflow and Volcano set for a node, are not listed, because the rank's own values replace
+// them.
 var foreignVars = []struct{ why, names string }{
 	{"names a process of MPI's process manager", "PMI_* PMI2_* PMIX_* HYDRA_* HYDI_* MPI_LOCALRANKID MPI_LOCALNRANKS MPIRUN_*"},
 	{"names a process of Open MPI's mpirun", "OMPI_* PRTE_*"},
@@ -45,7 +46,7 @@ func compile() (exact map[string]string, prefixes []prefix) {
 	return exact, prefixes
 }
 
-// foreign returns why an inherited variable would mislead a rank, or "".
+// foreign returns the reason why an inherited variable would mislead a rank; "" if it would not.
 func foreign(name string) string {
 	for _, p := range strangerPrefixes {
 		if strings.HasPrefix(name, p.text) {
@@ -55,8 +56,8 @@ func foreign(name string) string {
 	return strangerWhy[name]
 }
 
-// secret reports whether a variable holds golaunch's token, its path, or an agent's order, which
-// contains it.
+// secret reports whether a variable holds golaunch's token, the path of its file, or an agent's
+// enlistment, which contains the token.
 func secret(name string) bool {
 	return strings.HasPrefix(name, "GOLAUNCH_TOKEN") || name == "GOLAUNCH_ENLISTMENT"
 }

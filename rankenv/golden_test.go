@@ -16,7 +16,7 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// different are the variables whose values cannot or need not be the same as torchrun's.
+// different has the variables whose values may differ from torchrun's, each with the reason.
 var different = map[string]string{
 	"MASTER_PORT":                    "whichever port was free",
 	"TORCHELASTIC_ERROR_FILE":        "a path in the launcher's own log folder",
@@ -34,8 +34,8 @@ var added = map[string]string{
 	"CUDA_DEVICE_ORDER": "only for GPU ranks: makes the numbers in CUDA_VISIBLE_DEVICES mean what placement means",
 }
 
-// TestGolden compares with dumps of the real torchrun 2.14, made by
-// testdata/torchrun-2.14/capture.sh.
+// TestGolden compares the environments of ranks with those of the real torchrun 2.14, which
+// testdata/torchrun-2.14/capture.sh has recorded.
 func TestGolden(t *testing.T) {
 	minimal := []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "USE_LIBUV=0"}
 	inherited := []string{
@@ -105,8 +105,8 @@ func load(t *testing.T, path string) map[string]string {
 	return env
 }
 
-// asMap fails the test when a name occurs twice, because programs differ in which of the two they
-// use.
+// asMap returns an environment as a map. It fails the test if a name occurs twice, because some
+// programs would use the first value, and others the second.
 func asMap(t rapid.TB, environ []string) map[string]string {
 	t.Helper()
 	env := map[string]string{}

@@ -18,24 +18,24 @@ type Layers struct {
 	KeepEnv bool
 }
 
-// Base is the part of the environment that the ranks of a node share. It does not change, and any
+// Base is the part of the environment that the ranks of a node share. A Base never changes, so any
 // goroutine may use it.
 type Base struct {
 	vars, dropped []Var
 	pairs         []string       // vars as NAME=value
-	index         map[string]int // of a name in vars and pairs
+	index         map[string]int // the position of each name in vars and pairs
 }
 
 // Env is the whole environment of one rank, for people to read.
 type Env struct {
-	// Vars are set. They are sorted by name, without duplicates.
+	// Vars are the variables that the rank gets, sorted by name, without duplicates.
 	Vars []Var
 	// Dropped are the variables that were overridden by a variable in Vars, or removed. Reason says
 	// which of the two.
 	Dropped []Var
 }
 
-// Merge makes the part of the environment that all ranks of a node share.
+// Merge returns the part of the environment that all ranks of a node share.
 func Merge(l Layers) *Base {
 	b := &Base{index: map[string]int{}}
 	for _, v := range slices.Backward(l.User) {
@@ -55,8 +55,8 @@ func (b *Base) Lookup(name string) string {
 	return ""
 }
 
-// With adds settings, such as those of package nccl. The variables of b have precedence. It does
-// not change b.
+// With returns b with further variables, such as those of package nccl. The variables of b have
+// precedence. With does not change b.
 func (b *Base) With(vars []Var) *Base {
 	more := &Base{
 		vars: slices.Clone(b.vars), dropped: slices.Clone(b.dropped), pairs: slices.Clone(b.pairs), index: maps.Clone(b.index),
@@ -67,7 +67,8 @@ func (b *Base) With(vars []Var) *Base {
 	return more
 }
 
-// add is called in order of precedence: the first variable of a name stays.
+// add adds a variable, unless b has one with that name. So it must be called in the order of
+// precedence.
 func (b *Base) add(v Var) {
 	if i, ok := b.index[v.Name]; ok {
 		b.dropped = append(b.dropped, v.lostTo(b.vars[i]))
@@ -110,7 +111,7 @@ func (b *Base) Environ(f Facts) []string {
 	return out
 }
 
-// Explain returns the environment of [Base.Environ], with the source and the reason of each
+// Explain returns the same environment as [Base.Environ], with the source and the reason of each
 // variable, and the dropped variables.
 func (b *Base) Explain(f Facts) Env {
 	e := Env{Vars: slices.Clone(b.vars), Dropped: slices.Clone(b.dropped)}

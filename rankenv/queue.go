@@ -8,11 +8,11 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/rpcframe"
 )
 
-// queue has the calls of a worker whose answers are wanted.
+// queue has the calls to a worker that are not answered yet and whose answers are still wanted.
 type queue struct {
 	mu sync.Mutex
-	// waiting are the calls that have not started, in order. more gets a message when there may be
-	// one.
+	// waiting are the calls that have not started, in order. more gets a message when a call is
+	// added.
 	waiting []rpcframe.Frame
 	more    chan struct{}
 	// running is the current call, and end cancels it. end is nil if the answer is not wanted, or
@@ -23,7 +23,7 @@ type queue struct {
 
 func newQueue() *queue { return &queue{more: make(chan struct{}, 1)} }
 
-// put adds a call, if there is room.
+// put adds a call. It returns false if the queue is full.
 func (q *queue) put(f rpcframe.Frame) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -50,7 +50,7 @@ func (q *queue) cancel(call uint64) {
 	q.waiting = slices.DeleteFunc(q.waiting, func(f rpcframe.Frame) bool { return f.Call == call })
 }
 
-// take waits for the next call. end cancels that call.
+// take waits for the next call, and returns it. The queue calls end to cancel that call.
 func (q *queue) take(ctx context.Context, end func()) (f rpcframe.Frame, is bool) {
 	for ctx.Err() == nil { // an ending worker answers no calls
 		q.mu.Lock()
@@ -70,7 +70,7 @@ func (q *queue) take(ctx context.Context, end func()) (f rpcframe.Frame, is bool
 	return f, false
 }
 
-// ended reports whether the answer of the finished call is wanted.
+// ended notes that the running call has finished, and reports whether its answer is still wanted.
 func (q *queue) ended() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,8 +1,8 @@
 // Package rankenv turns the facts about one rank into the environment of its process, and back.
 //
 // The launcher uses [Vars] and [Merge]. Vars returns torchrun's variables with torchrun's values,
-// and golaunch's own. Merge combines them with the variables that the user set, inherited and chose
-// as a preset. Every variable has its source and reason.
+// and golaunch's own. Merge combines them with the variables that the user sets, that the launcher
+// inherits, and that a preset adds. Every variable has its source and reason.
 //
 // Trainers in Go use [Current]:
 //
@@ -32,7 +32,7 @@ const (
 	// User is an explicit --env NAME=value. It takes precedence over everything.
 	User Source = "user"
 	// Torch is a fact about the rank under torchrun's name. It takes precedence over an inherited
-	// variable, because an existing RANK is about another process.
+	// variable, because an inherited RANK is the rank of another process.
 	Torch Source = "torch"
 	// Golaunch is a fact about the rank for which torchrun has no name.
 	Golaunch Source = "golaunch"

@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// eight returns the facts of the rank with the given position on the second of two nodes with 8
+// eight returns the facts about the rank with this local rank on the second of two nodes with 8
 // GPUs.
 func eight(localRank int) rankenv.Facts {
 	gpus := make([]placement.GPU, 8)
@@ -113,8 +113,8 @@ func TestVars(t *testing.T) {
 	}
 }
 
-// check checks that an environment has each "NAME=value", and does not have the variable NAME of
-// any "-NAME".
+// check checks an environment against the words of want: it must have each NAME=value, and must not
+// have the variable NAME of a word -NAME.
 func check(t *testing.T, environ []string, want string) {
 	t.Helper()
 	env := asMap(t, environ)
@@ -233,8 +233,8 @@ func TestExplainNamesTheSource(t *testing.T) {
 	}
 }
 
-// TestExplainIsEnviron checks, for any layers, that the explained environment is the environment of
-// the process.
+// TestExplainIsEnviron checks, for arbitrary layers, that Explain and Environ return the same
+// environment.
 func TestExplainIsEnviron(t *testing.T) {
 	names := rapid.SampledFrom([]string{"A", "B", "RANK", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PMI_RANK", "PYTHONUNBUFFERED"})
 	rapid.Check(t, func(t *rapid.T) {

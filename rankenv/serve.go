@@ -16,10 +16,10 @@ type Handler func(ctx context.Context, in []byte) (out []byte, err error)
 var ErrNoController = errors.New("not a worker of a group: neither GOLAUNCH_CONTROLLER nor GOLAUNCH_ENDPOINT is set; package launcher/group starts one")
 
 // Serve makes this rank a worker of its group. It answers calls by name, one after another in
-// order, and returns nil when the controller no longer needs this worker. A broken connection is
-// replaced without losing calls. If a handler panics, its call fails, and the rank continues. If
-// groups take turns on the same GPUs, the handlers "offload" and "onload" are called without input,
-// if they exist.
+// order, and returns nil when the controller no longer needs this worker. If its connection breaks,
+// it connects again, and no call is lost. If a handler panics, its call fails, and the rank
+// continues. If groups take turns on the same GPUs, the controller calls the handlers "offload" and
+// "onload", if they exist, without input.
 func (i Info) Serve(ctx context.Context, handlers map[string]Handler) error {
 	route, conn, err := reachController()
 	if err != nil {
@@ -38,7 +38,7 @@ func (w *server) answer(ctx context.Context) {
 	}
 }
 
-// one answers the next call.
+// one waits for the next call, and answers it.
 func (w *server) one(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

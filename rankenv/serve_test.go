@@ -11,7 +11,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/rpcframe"
 )
 
-// TestAHandlerThatPanics checks that the call has failed, with the stack of the handler.
+// TestAHandlerThatPanics checks that a call fails when its handler panics, with the handler's
+// stack.
 func TestAHandlerThatPanics(t *testing.T) {
 	w := &server{handlers: map[string]Handler{"panic": func(context.Context, []byte) ([]byte, error) { panic("no route") }}}
 	f := w.do(t.Context(), rpcframe.Frame{Kind: rpcframe.Call, Call: 7, Name: "panic"})
@@ -20,8 +21,8 @@ func TestAHandlerThatPanics(t *testing.T) {
 	}
 }
 
-// TestCancelledCallsTakeNoRoom gives a busy worker more calls than may be unanswered. Most are
-// cancelled before they begin, and the worker answers the others.
+// TestCancelledCallsTakeNoRoom gives a busy worker more calls than may be unanswered. Most calls
+// are cancelled before they begin. The worker answers the others.
 func TestCancelledCallsTakeNoRoom(t *testing.T) {
 	mine, its := net.Pipe()
 	ran := 0
@@ -71,7 +72,7 @@ func TestCancelledCallsTakeNoRoom(t *testing.T) {
 	}
 }
 
-// TestTooManyCalls makes more calls than a controller may make without an answer.
+// TestTooManyCalls sends a worker more calls than may be unanswered at the same time.
 func TestTooManyCalls(t *testing.T) {
 	q := newQueue()
 	for call := range rpcframe.MaxOutstanding + 1 {
@@ -81,7 +82,7 @@ func TestTooManyCalls(t *testing.T) {
 	}
 }
 
-// TestAResultThatIsTooLarge checks that only its own call fails.
+// TestAResultThatIsTooLarge checks that a result that is too large fails only its own call.
 func TestAResultThatIsTooLarge(t *testing.T) {
 	unread, err := syscall.Mmap(-1, 0, rpcframe.MaxBody+1, syscall.PROT_NONE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	if err != nil {
