@@ -8,10 +8,10 @@ Copy this file: it needs only Python 3.
         train(batch)
         beat(step, len(batches))
 
-A rank that has called beat once must go on calling it, at least every --hang-timeout: its output no
-longer counts as progress. Call it at every step, so that golaunch can compare the steps of ranks;
-it costs a system call. If golaunch did not start the program, or the file cannot be written, beat
-does nothing. docs/failures.md has the protocol.
+A rank that has called beat once must call it again at least every --hang-timeout, because its
+output then no longer counts as progress. Call beat at every step, so that golaunch can compare the
+steps of ranks; a call costs one system call. If golaunch did not start the program, or the file
+cannot be written, beat does nothing. docs/failures.md describes the protocol.
 """
 
 import os
@@ -30,6 +30,6 @@ def beat(step, total=0, text=""):
     try:
         if _file is None:
             _file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.pwrite(_file, line.ljust(200) + b"\n", 0)  # of equal length: no old part is left
+        os.pwrite(_file, line.ljust(200) + b"\n", 0)  # padded, so that no part of an older line is left
     except OSError:
         pass  # a full disk must not end a training that needs no disk

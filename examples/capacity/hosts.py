@@ -3,9 +3,9 @@
 
     exec: [./hosts.py, DIRECTORY, "ssh n1", "ssh n2"]
 
-Each word after the directory is a prefix that runs a command on one host. A node is an agent on
-that host, in the foreground of that command, and the directory has a file for each node. golaunch
-calls one operation at a time for each kind of node; see docs/capacity.md.
+Each word after the directory is the beginning of a command that runs the rest of its words on one
+host. A node is an agent that runs in the foreground of such a command. The directory has a file
+for each node. golaunch calls one operation at a time for each kind of node; see docs/capacity.md.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def started(pid):
 
 
 def alive(pid, start):
-    """Returns whether a process still runs: another one may have its number by now."""
+    """Returns whether a process still runs. Another process may have got its pid since."""
     return started(pid) == start
 
 

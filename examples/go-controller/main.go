@@ -1,6 +1,6 @@
 // Go-controller is a program that calls its own ranks: when it runs outside golaunch, it holds
 // nodes of a cluster, runs four workers of its own binary there, and asks them for parts of pi; as
-// a rank, it answers.
+// a rank, it computes such parts.
 //
 //	GOLAUNCH_COORDINATOR=n0:29400 go run ./examples/go-controller
 package main

@@ -42,7 +42,7 @@ class Policy:
             os.kill(os.getpid(), signal.SIGKILL)
         torch = self.torch
         rewards = torch.tensor(rewards)
-        advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-6)  # by group, as in GRPO
+        advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-6)  # normalized within the group, as in GRPO
         logits = self.logits.clone().requires_grad_()
         loss = -(logits.log_softmax(0)[torch.tensor(tokens)] * advantages).mean()
         loss.backward()

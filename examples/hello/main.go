@@ -68,5 +68,5 @@ func allReduce(me rankenv.Info, value int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return sum, client.Barrier(ctx, "all know the sum", me.WorldSize) // rank 0 may serve the store
+	return sum, client.Barrier(ctx, "all know the sum", me.WorldSize) // rank 0 may serve the store, so it must not exit first
 }

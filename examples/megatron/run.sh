@@ -1,13 +1,18 @@
 #!/bin/bash
-# Megatron-LM's pretrain_gpt.py under golaunch: a small GPT, as it stands, wherever golaunch finds
-# nodes.
+# Trains a small GPT with Megatron-LM's pretrain_gpt.py, unchanged, on the nodes that golaunch
+# finds.
 #
 #   examples/megatron/run.sh [FLAG OF golaunch ...] [-- ARGUMENT OF pretrain_gpt.py ...]
 #
-# MEGATRON   Megatron-LM's directory (./Megatron-LM) TP, PP     tensor and pipeline parallel sizes
-# (1); data parallel is what is left of the ranks DATA       prefix of the preprocessed data, with
-# TOKENIZER, a directory or name of Hugging Face's; mock data without SAVE       directory of the
-# checkpoints, shared by the nodes, where every run begins (./checkpoints)
+# These variables change it:
+#
+#   MEGATRON   the directory of Megatron-LM (default ./Megatron-LM)
+#   TP, PP     the tensor and pipeline parallel sizes (default 1); the data parallel size is the
+#              number of ranks divided by both
+#   DATA       the prefix of preprocessed data; without DATA, mock data
+#   TOKENIZER  with DATA: a directory, or a name on Hugging Face
+#   SAVE       the directory of the checkpoints, which all nodes share and from which every run
+#              continues (default ./checkpoints)
 flags=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
 	flags+=("$1")

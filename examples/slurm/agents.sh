@@ -1,6 +1,7 @@
 #!/bin/bash
-# A cluster of golaunch's own (docs/cluster.md) on the nodes of a Slurm job, for as long as that
-# lasts: jobs come from elsewhere, and start without waiting for Slurm. All share ~/.golaunch/token.
+# Runs a cluster of golaunch (docs/cluster.md) on the nodes of a Slurm job, until the Slurm job
+# ends. You submit jobs to the cluster from another machine, and they start without waiting for
+# Slurm. All these machines share ~/.golaunch/token.
 #
 #   sbatch examples/slurm/agents.sh
 #   golaunch --coordinator FIRST_NODE:29400 --nodes 2 -- python3 train.py

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Megatron-LM on nodes with EFA. --env-preset efa sets FI_EFA_USE_HUGE_PAGE=0 and the interface of
-# NCCL's and gloo's sockets; with libfabric before 1.18 or aws-ofi-nccl before 1.7 use efa-classic
-# (docs/nccl.md). `golaunch plan --explain --rank 0` shows all.
+# Trains with Megatron-LM on nodes with EFA. --env-preset efa sets FI_EFA_USE_HUGE_PAGE=0, and the
+# interface for the sockets of NCCL and gloo. With libfabric before 1.18, or aws-ofi-nccl before
+# 1.7, use efa-classic (docs/nccl.md). `golaunch plan --explain --rank 0` shows all variables.
 #
 #   MEGATRON=~/Megatron-LM TP=8 PP=2 DATA=~/data/my_text_document sbatch examples/slurm/megatron-efa.sh [ARGUMENT OF pretrain_gpt.py ...]
 #
-# Submit it from the directory above examples/, for examples/megatron/run.sh.
+# Submit it from the directory above examples/, because it runs examples/megatron/run.sh.
 #
 #SBATCH --job-name=megatron
 #SBATCH --nodes=2

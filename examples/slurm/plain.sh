@@ -1,6 +1,6 @@
 #!/bin/bash
-# One rank for each GPU of the job. Slurm starts this script on the first node; golaunch starts what
-# it needs on all with one srun.
+# Runs one rank on each GPU of the job. Slurm starts this script on the first node, and golaunch
+# uses one srun to start its agents on all nodes.
 #
 #   sbatch examples/slurm/plain.sh [ARGUMENT OF train.py ...]
 #

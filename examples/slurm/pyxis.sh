@@ -1,7 +1,8 @@
 #!/bin/bash
-# In a container, with Pyxis and Enroot: golaunch runs inside, the one task on each node. The image
-# needs nothing of golaunch's or Slurm's: golaunch is mounted into it (the binary without cgo runs
-# with any libc), and since munge is not in there, the nodes share a token that is made here.
+# Runs a job in containers, with Pyxis and Enroot. golaunch is the only task on each node, and runs
+# inside the container. The image need not contain golaunch or Slurm. The script mounts golaunch
+# into the container; the binary without cgo runs with any libc. Because the image has no munge, the
+# script makes a token, which the nodes share.
 #
 #   IMAGE=nvcr.io#nvidia/pytorch:25.06-py3 sbatch examples/slurm/pyxis.sh [ARGUMENT OF train.py ...]
 #

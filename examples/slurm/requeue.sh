@@ -1,8 +1,8 @@
 #!/bin/bash
-# Trains until it is done, in as many runs as that takes. Two minutes before the time limit Slurm
-# sends SIGTERM to all processes of the step (perhaps a minute earlier still): the ranks write their
-# checkpoint and end, and golaunch exits with 143, told to stop. The exit code says whether another
-# run would help (docs/slurm.md).
+# Trains until the program is done, in as many runs as that takes. Two minutes before the time
+# limit, or up to a minute earlier, Slurm sends SIGTERM to all processes of the step. The ranks then
+# write their checkpoint and end, and golaunch exits with 143, because it was told to stop. The exit
+# code says whether another run would help (docs/slurm.md).
 #
 #   sbatch examples/slurm/requeue.sh [ARGUMENT OF train.py ...]
 #
@@ -17,7 +17,7 @@
 srun --ntasks-per-node=1 --cpu-bind=none golaunch --grace 100s --placement-timeout 10m -- python3 train.py "$@"
 code=$?
 case $code in
-124 | 125 | 143) # nodes did not come; a node was lost, or golaunch failed; told to stop
+124 | 125 | 143) # nodes were missing; a node was lost, or golaunch failed; told to stop
 	if [ "${SLURM_RESTART_COUNT:-0}" -lt "${RUNS:-20}" ]; then
 		echo "exit code $code: requeue"
 		exec scontrol requeue "$SLURM_JOB_ID"

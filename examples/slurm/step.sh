@@ -1,7 +1,7 @@
 #!/bin/bash
-# The same with an srun of your own, which takes whatever else the cluster wants of a step. golaunch
-# is the one task on each node and starts a rank for each of the node's GPUs; --cpu-bind=none lets
-# the ranks have all of its CPUs.
+# Does the same as plain.sh with an srun of your own, to which you can add the options that your
+# cluster needs. golaunch is the only task on each node, and starts a rank on each GPU of the node.
+# --cpu-bind=none lets the ranks use all CPUs of the node.
 #
 #   sbatch examples/slurm/step.sh [ARGUMENT OF train.py ...]
 #

@@ -81,6 +81,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    # Python does not tear itself down here: a thread of gloo's may still hold a gradient then, and
-    # aborts the process (torch 2.15, on CPUs).
+    # End without Python's usual cleanup: a thread of gloo may still hold a gradient during the
+    # cleanup, and then abort the process (torch 2.15, on CPUs).
     os._exit(0)
