@@ -22,7 +22,7 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	node := wire.ToNode(h.GetNode())
 	old, renames := c.members[node.Name], node.Labels[wire.RenamesLabel]
 	own := old == nil && c.cfg.LocalNode.named(node.Name) && !c.cfg.LocalNode.is(h.GetInstance())
-	if own { // the own node is about to join
+	if own { // this process's own node is about to join
 		old = &member{addr: c.cfg.LocalNode.node.Addr, machine: c.cfg.LocalNode.node.Labels[placement.MachineLabel]}
 	}
 	switch why := wire.Different(c.cfg.Facts, h.GetFacts()); {
@@ -43,16 +43,19 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 		return nil
 	case h.GetEpoch() != "" && h.GetEpoch() != c.state.Epoch:
 		return status.Error(codes.NotFound, fmt.Sprintf("node %s had joined another coordinator", node.Name))
-	case h.GetEpoch() != "": // another agent may have its place, so its lease must not be renewed
+	case h.GetEpoch() != "":
+		// Another agent may have taken this agent's place, so the lease of this agent must not be
+		// renewed.
 		return wire.Refused("node %s was counted as lost", node.Name)
-	case old != nil && !own && (old.stream == nil || time.Since(old.LastHeard()) > c.cfg.Lease/2): // its machine may have been replaced
+	case old != nil && !own && (old.stream == nil || time.Since(old.LastHeard()) > c.cfg.Lease/2):
+		// The machine of the earlier agent may have been replaced.
 		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent, and its ranks may still run there, for %v at most", node.Name, old.Patience))
 	case old != nil && old.addr == node.Addr && old.machine != node.Labels[placement.MachineLabel]:
 		return wire.Refused("another machine is node %s already, at %v too; give each node its own --name, and the address at which the others reach it "+
 			"(--address or --interface)", node.Name, old.addr)
 	case old != nil && (old.addr == node.Addr && renames != wire.RenamesAlways || c.onlyJob != nil && renames == ""):
 		return wire.Refused("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)
-	case old != nil: // the agent may come again under another name
+	case old != nil: // the agent may try again under another name
 		return status.Error(codes.AlreadyExists, wire.Plain(fmt.Sprintf("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)))
 	}
 	if why := c.state.Capacity.Refuses(c.state.Epoch, node.Name, node.Labels[capacity.TagLabel]); why != "" {
@@ -65,18 +68,19 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	return nil
 }
 
-// LocalNode is the node of the coordinator's own process. Its name is kept for it even if another
-// node with that name comes first, because the job could not continue without the local node.
+// LocalNode is the node of the coordinator's own process. The coordinator reserves the node's name,
+// because the job could not continue without the local node: another node with that name is refused
+// even if it comes first.
 type LocalNode struct {
 	node     placement.Node
 	instance atomic.Pointer[string]
 }
 
-// NewLocalNode returns the LocalNode of a node. Its session calls Began.
+// NewLocalNode returns the LocalNode of a node. The session of the node's agent calls Began.
 func NewLocalNode(node placement.Node) *LocalNode { return &LocalNode{node: node} }
 
-// Began stores the instance of the session. It distinguishes this session from sessions of other
-// processes.
+// Began stores the instance of the agent's session. It distinguishes this session from the sessions
+// of other processes.
 func (o *LocalNode) Began(instance string) { o.instance.Store(&instance) }
 
 func (o *LocalNode) named(name string) bool { return o != nil && o.node.Name == name }
@@ -86,14 +90,14 @@ func (o *LocalNode) is(instance string) bool {
 	return its != nil && *its == instance
 }
 
-// endIfTooFew ends a job that still waits for nodes if too few remain after a refusal, or if the
-// refused node was started for another job. The other nodes learn why their wait is useless. A job
-// that has its nodes continues.
+// endIfTooFew handles the refusal of a node. It ends a job that still waits for nodes if too few
+// remain, or if the refused node was started with different options. The end tells the other nodes
+// why they would wait in vain. A job that has its nodes continues.
 func (c *Coordinator) endIfTooFew(h *pb.Hello, err error) {
 	switch {
 	case c.onlyJob == nil || c.onlyJob.Result != nil || len(c.everJoined) >= c.onlyJob.Job.Request.MinNodes:
 		return
-	case status.Code(err) != codes.FailedPrecondition || h.GetEpoch() != "": // the agent may come again
+	case status.Code(err) != codes.FailedPrecondition || h.GetEpoch() != "": // the agent may try again
 		return
 	}
 	name, least := h.GetNode().GetName(), c.onlyJob.Job.Request.MinNodes
@@ -116,8 +120,8 @@ func (c *Coordinator) endIfTooFew(h *pb.Hello, err error) {
 // sharedAddr says that several nodes may share an address.
 func (c *Coordinator) sharedAddr() bool { return c.onlyJob != nil && c.onlyJob.Job.Request.SharedAddr }
 
-// maxSkew is how far apart clocks may be before the coordinator warns. With a larger difference,
-// the logs of the nodes are hard to compare.
+// maxSkew is how far apart two clocks may be before the coordinator warns. With a larger
+// difference, people can hardly compare the logs of the nodes.
 const maxSkew = time.Minute
 
 func (c *Coordinator) compareClocks(node string, theirs time.Time) {

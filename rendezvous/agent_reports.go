@@ -31,12 +31,12 @@ func (c *Coordinator) takeAll(m *member, s *server.AgentStream) {
 	}
 }
 
-// maxNotice bounds the time that ranks get to prepare for their end.
+// maxNotice bounds the time that ranks get to prepare before they must end.
 const maxNotice = 24 * time.Hour
 
 // take handles a message of an agent. It handles no report twice: when a stream begins, the agent
-// learns which reports were handled and sends only later ones. What remains in the old stream is
-// dropped.
+// learns which reports were handled and sends only later ones. take drops the rest of the old
+// stream.
 func (c *Coordinator) take(m *member, s *server.AgentStream, msg *pb.FromAgent) {
 	if m.stream != s {
 		return
@@ -81,8 +81,8 @@ func (c *Coordinator) take(m *member, s *server.AgentStream, msg *pb.FromAgent) 
 	}
 }
 
-// drainRequested handles an agent's notice that its node, or all nodes of the only job, must be
-// freed.
+// drainRequested handles an agent's message that ranks must leave its node, or all nodes of the
+// only job.
 func (c *Coordinator) drainRequested(m *member, d *pb.Draining) {
 	within, why := min(d.GetWithin().AsDuration(), maxNotice), wire.Plain(d.GetWhy())
 	switch sig := int(d.GetSignal()); {
@@ -96,8 +96,8 @@ func (c *Coordinator) drainRequested(m *member, d *pb.Draining) {
 	}
 }
 
-// gpusFreed gives jobs the use of GPUs that were held when their node joined. An agent may report a
-// GPU again that a job already holds.
+// gpusFreed lets jobs use GPUs that other programs held when the node joined. It ignores GPUs that
+// the node has reported before.
 func (c *Coordinator) gpusFreed(m *member, f *pb.Freed) {
 	node := c.state.Members[m.name].Node
 	var freed []int
@@ -119,7 +119,7 @@ func (c *Coordinator) gpusFreed(m *member, f *pb.Freed) {
 	c.noteCluster("node %v", job.Freed(ev))
 }
 
-// replicaReported takes an agent's report of a replica.
+// replicaReported handles an agent's report of a torchft replica.
 func (c *Coordinator) replicaReported(m *member, j *trackedJob, r wire.Replica) {
 	if !c.state.Cluster.Trains(j.Job.ID, r.Unit, r.Attempt) || !c.state.Cluster.Live(j.Job.ID, m.name, r.Unit, r.Attempt) {
 		return
@@ -162,8 +162,8 @@ func (c *Coordinator) sendResult(m *member, id string, j *trackedJob) {
 	c.send(m, wire.FromOrder(wire.Order{Job: id, Do: job.Finish{Result: result}}))
 }
 
-// killUnknown kills attempts on a node that are not in the logs of earlier coordinators. The node
-// is activated when it has said what it runs and has no unknown attempt.
+// killUnknown kills attempts on a node that are not in the coordinator's log. It activates the node
+// once its agent has reported what it runs and has no unknown attempt left.
 func (c *Coordinator) killUnknown(m *member, msg *pb.FromAgent, ev job.Event) {
 	switch e := ev.(type) {
 	case job.Started:
@@ -176,7 +176,7 @@ func (c *Coordinator) killUnknown(m *member, msg *pb.FromAgent, ev job.Event) {
 		}
 	case job.Stopped:
 		delete(m.unknown, attemptOnNode{msg.GetJob(), e.Unit, e.Attempt})
-	default: // other actions neither start nor stop an attempt
+	default: // other events neither start nor stop an attempt
 	}
 	if msg.GetRestated() != nil {
 		m.restated = true
@@ -184,8 +184,8 @@ func (c *Coordinator) killUnknown(m *member, msg *pb.FromAgent, ev job.Event) {
 	c.activate(m)
 }
 
-// kill kills an unknown attempt. An earlier attempt that should run on the node instead is dead,
-// and is stopped too.
+// kill kills an unknown attempt. It also stops earlier attempts that should run on the node
+// according to the log: these attempts are dead, because a later one runs.
 func (c *Coordinator) kill(m *member, id string, unit, attempt int) {
 	stop := func(attempt int) {
 		c.send(m, wire.FromOrder(wire.Order{Job: id, Do: job.Stop{Node: m.name, Unit: unit, Attempt: attempt, Kill: true}}))
@@ -220,13 +220,14 @@ func (c *Coordinator) broadcast(job string, do any) {
 
 func (c *Coordinator) send(m *member, msg *pb.ToAgent) { c.queue(m, c.log.Then, msg) }
 
-// queue sends a message to an agent once others may see its effects. An agent that does not read
-// its messages is cut off, because waiting for the agent would delay the job.
+// queue sends a message to an agent once others may see the effects of the message. once is the
+// Then or Vouch of the log. queue cuts off an agent that does not read its messages, because
+// waiting for the agent would delay the job.
 func (c *Coordinator) queue(m *member, once func(func()), msg *pb.ToAgent) {
 	if m.stream == nil {
 		return
 	}
-	if size := plainpb.Oversize(msg, wire.MaxReport); size > 0 { // the message would break the stream, and the next stream
+	if size := plainpb.Oversize(msg, wire.MaxReport); size > 0 { // the message would break this stream, and then each new stream
 		c.warn(fmt.Errorf("node %s does not get %T of job %s: %d bytes, %d at most", m.name, msg.GetBody(), msg.GetJob(), size, wire.MaxReport))
 		return
 	}

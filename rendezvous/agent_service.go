@@ -29,7 +29,8 @@ func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
 	return srv.Serve(l, c.done)
 }
 
-// Direct connects an agent of this process. The agent uses it as [session.Options.Connect].
+// Direct connects an agent in this process without a socket. The agent uses Direct as
+// [session.Options.Connect].
 func (c *Coordinator) Direct(context.Context) (session.Conn, error) {
 	srv := server.New(nil, c.cfg.Warn, nil)
 	return srv.Direct(agentService{c: c, refusals: srv.Refusals}), nil
@@ -83,7 +84,7 @@ func (s agentService) serve(stream pb.Rendezvous_JoinServer, h *pb.Hello) error 
 	defer close(l.Over)
 	m, err := s.admit(stream.Context(), h, l)
 	if status.Code(err) == codes.AlreadyExists {
-		return err // the agent may come again under another name; otherwise it reports the error itself
+		return err // the agent may try again under another name; otherwise it reports the error itself
 	}
 	if err != nil {
 		s.refusals.Agent(stream.Context(), err)
@@ -113,8 +114,8 @@ func (s agentService) serve(stream pb.Rendezvous_JoinServer, h *pb.Hello) error 
 	}
 }
 
-// receive receives an agent's messages until the stream ends. The stream ends with Join at the
-// latest.
+// receive receives an agent's messages until the stream ends, which happens when Join returns at
+// the latest.
 func (s agentService) receive(stream pb.Rendezvous_JoinServer, m *member, l *server.AgentStream) {
 	for {
 		msg, err := stream.Recv()
@@ -144,7 +145,7 @@ func (s agentService) receive(stream pb.Rendezvous_JoinServer, m *member, l *ser
 	}
 }
 
-// agentEndError answers an agent once Run has ended.
+// agentEndError returns the answer to an agent once Run has ended.
 func (c *Coordinator) agentEndError() error {
 	if invitation := c.succession.invitation; invitation != nil {
 		return invitation.Status()
@@ -168,13 +169,14 @@ func (s agentService) admit(ctx context.Context, hello *pb.Hello, l *server.Agen
 	return s.awaitAdmission(ctx, answers)
 }
 
-// admission is the answer to an agent: its membership, or why it is not admitted.
+// admission is the answer to an agent that wants to join: its membership, or why it is not
+// admitted.
 type admission struct {
 	member *member
 	err    error
 }
 
-// awaitAdmission waits for the answer to an agent.
+// awaitAdmission waits until the coordinator has admitted or refused an agent.
 func (s agentService) awaitAdmission(ctx context.Context, answers <-chan admission) (*member, error) {
 	a, ok := await(ctx, s.c, answers)
 	switch {
@@ -193,8 +195,8 @@ func (s agentService) Fetch(stream pb.Rendezvous_FetchServer) error {
 	return s.c.depot.Serve(stream, s.c.done, errEnding)
 }
 
-// receiveFirst waits for the first message of a stream. If the message does not come in time, its
-// Recv ends with the handler.
+// receiveFirst waits for the first message of a stream. If the message does not arrive in time,
+// receiveFirst returns, and its goroutine ends with the stream.
 func receiveFirst(stream pb.Rendezvous_JoinServer) (*pb.FromAgent, error) {
 	limit := time.NewTimer(server.HelloTimeout)
 	defer limit.Stop()
@@ -218,7 +220,7 @@ func receiveFirst(stream pb.Rendezvous_JoinServer) (*pb.FromAgent, error) {
 	}
 }
 
-// answerHeartbeat is called by the goroutine that reads the stream.
+// answerHeartbeat answers a heartbeat at once. The goroutine that reads the stream calls it.
 func (c *Coordinator) answerHeartbeat(m *member, s *server.AgentStream, b *pb.Heartbeat) {
 	if !m.Heartbeat(s) {
 		return
@@ -228,9 +230,9 @@ func (c *Coordinator) answerHeartbeat(m *member, s *server.AgentStream, b *pb.He
 	}
 }
 
-// answerHeartbeats answers heartbeats once it is certain that no other process coordinates.
-// Thousands of reports may wait. The coordinator takes them in batches, and calls answerHeartbeats
-// between batches.
+// answerHeartbeats answers the waiting heartbeats once it is certain that no other process
+// coordinates. Thousands of reports may also wait. The coordinator takes them in batches, and calls
+// answerHeartbeats between batches.
 func (c *Coordinator) answerHeartbeats() {
 	for _, s := range c.heartbeats.next() {
 		if b := s.stream.TakeHeartbeat(); s.member.stream == s.stream {

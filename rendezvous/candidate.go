@@ -21,17 +21,18 @@ type CandidateConfig struct {
 	// Node is the name of this process's node. Addr is the HOST:PORT where the process already
 	// listens; it is empty if the process does not listen yet.
 	Node, Addr string
-	// Home is where the nodes of the job first meet, HOST:PORT. The leader looks Home up
-	// repeatedly, and invites the process that listens there to join the job. Home is empty for
-	// that process itself, and where the place is not fixed.
+	// Home is the HOST:PORT where the nodes of the job first meet. The leader looks Home up
+	// repeatedly, and invites the process that listens there to join the job. Home is empty in the
+	// process that listens there, and also if the nodes have no fixed place to meet.
 	Home string
-	// Peers are the addresses of a cluster's coordinators, HOST:PORT. They contain Addr and have
-	// the same order for each coordinator. A job has none. Facts are the options that must be the
-	// same for all coordinators, by flag name. File keeps this coordinator's copy of the log.
+	// Peers are the addresses of a cluster's coordinators, HOST:PORT. All coordinators have the
+	// same list, in the same order, and it contains Addr. For a job, Peers is empty. Facts are the
+	// options that must be the same for all coordinators, by flag name. File keeps this
+	// coordinator's copy of the log.
 	Peers []string
 	Facts map[string]string
 	File  *File
-	// Workspaces is as in [Config]. The directory gets copies of the leader's workspaces.
+	// Workspaces is as in [Config]. The leader copies its workspaces into the directory.
 	Workspaces string
 	// Lease is the lease of the coordinator.
 	Lease time.Duration
@@ -57,8 +58,8 @@ type Candidate struct {
 	coordinator atomic.Pointer[Coordinator]
 }
 
-// Term is a term of office, from the election of this process. In a term this process coordinates
-// with [Coordinator.Run].
+// Term is a term for which this process was elected. During the term this process coordinates with
+// [Coordinator.Run].
 type Term struct{ term *quorum.Term }
 
 // NewCandidate returns a candidate that does not listen yet.
@@ -101,12 +102,12 @@ func NewCandidate(cfg CandidateConfig) *Candidate {
 // Terms returns a channel with each term for which this process was elected.
 func (s *Candidate) Terms() <-chan Term { return s.terms }
 
-// Close ends the candidacy. A coordinator in this process that shares its log is then deposed.
+// Close ends the candidacy. If a coordinator in this process shares its log, it is then deposed.
 func (s *Candidate) Close() { s.election.Close() }
 
 // Transfer makes another process coordinate. It first waits until departing agents have left, so
-// that the remaining processes are a majority. It returns false if no remaining process has enough
-// of the log. If it returns true, call Close.
+// that the remaining processes are a majority. It returns false if no other process can take over.
+// If it returns true, the caller must call Close.
 func (s *Candidate) Transfer() bool {
 	if c := s.coordinator.Load(); c != nil {
 		if stays := c.succession.awaitDepartures(wire.GoodbyeLimit); !stays || !s.Shared() {
@@ -117,19 +118,19 @@ func (s *Candidate) Transfer() bool {
 	return true
 }
 
-// Shared says that another process has the log too and can take over.
+// Shared says that another process also has the log and can take over.
 func (s *Candidate) Shared() bool { return len(s.election.Others()) > 0 }
 
-// Open listens at an address of this node and waits for a coordinator that wants this voter. It
-// returns the voter, or the zero Voter if that fails.
+// Open listens at an address of this node and waits for a coordinator that wants this process as a
+// voter. It returns this process as a voter, or the zero Voter if listening fails.
 func (s *Candidate) Open(at netip.Addr) quorum.Voter { return s.election.Open(at) }
 
 // Learn stores the addresses where the coordinator is, or may be elected.
 func (s *Candidate) Learn(addrs []string) { s.election.Learn(addrs) }
 
 // Serve serves agents, other voters and the clients of a cluster at a listener until Close. The
-// error is the listener's, or says why this process's copy of a cluster's log could not be read or
-// kept.
+// error is the listener's, or says why this process could not read or write its copy of a cluster's
+// log.
 func (s *Candidate) Serve(l net.Listener) error {
 	srv := server.New(s.cfg.Server, s.cfg.Warn, s.election.HoldHandshake)
 	pb.RegisterRendezvousServer(srv, candidateAgentService{candidate: s, refusals: srv.Refusals})
@@ -148,7 +149,7 @@ func (s *Candidate) Serve(l net.Listener) error {
 	return err
 }
 
-// found begins the log in this process.
+// found begins a log that this process shares with other voters, and returns the first term.
 func (s *Candidate) found() (*quorum.Term, error) {
 	if err := s.election.Found(); err != nil {
 		return nil, err
@@ -161,9 +162,9 @@ func (s *Candidate) found() (*quorum.Term, error) {
 	}
 }
 
-// coordinate serves at a listener until ctx ends, and coordinates the cluster in each term of this
-// peer. At the end another peer leads at once, if the other peers have a majority. The errors are
-// the same as for [Candidate.Serve].
+// coordinate serves at a listener until ctx ends, and coordinates the cluster in each term for
+// which this peer is elected. When ctx ends, another peer leads at once, if the other peers have a
+// majority. The errors are the same as for [Candidate.Serve].
 func (s *Candidate) coordinate(ctx context.Context, l net.Listener, cfg Config) error {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
@@ -188,7 +189,7 @@ func (s *Candidate) coordinate(ctx context.Context, l net.Listener, cfg Config) 
 			}()
 			select {
 			case <-transferred:
-			case <-time.After(2 * s.cfg.Lease / election.PeerElectionsPerLease): // its disk hangs
+			case <-time.After(2 * s.cfg.Lease / election.PeerElectionsPerLease): // this peer's disk hangs
 			}
 			s.Close()
 			return <-served

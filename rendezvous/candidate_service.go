@@ -9,7 +9,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// await returns the coordinator in this process, or an error that says where else it may be.
+// await returns the coordinator in this process, or an error with the places where the coordinator
+// may be.
 func (s *Candidate) await(ctx context.Context, caller election.Caller) (*Coordinator, error) {
 	if err := s.election.AwaitCoordinator(ctx, caller); err != nil {
 		return nil, err
@@ -123,7 +124,7 @@ func (s voterService) Invite(_ context.Context, i *pb.Invitation) (*pb.Greeting,
 	return ask(c, func() (*pb.Greeting, error) { return &pb.Greeting{}, c.succession.invited(i) })
 }
 
-// Keep receives a copy of a workspace, for the time when this process coordinates.
+// Keep receives a copy of a workspace, which this process needs once it coordinates.
 func (s voterService) Keep(stream pb.Quorum_KeepServer) error {
 	return depot.New(s.candidate.cfg.Workspaces).TakeIn(stream)
 }

@@ -18,14 +18,15 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/provision"
 )
 
-// Provider makes and deletes nodes of one kind. Each node has a tag. Its agent has the tag as its
-// label "capacity.tag". Create and Delete have no effect if the provider already has the node, or
-// no longer has it. The end of ctx ends a call.
+// Provider makes and deletes nodes of one kind. Each node has a tag, which its agent reports as the
+// node's label "capacity.tag". Create has no effect on a node that the provider already has, and
+// Delete has no effect on a node that it no longer has. The end of ctx ends a call.
 type Provider interface {
 	// Create asks for nodes. It does not wait until the nodes exist.
 	Create(ctx context.Context, tags []string) error
-	// List returns the nodes that the provider has or will have, including nodes of others. By tag,
-	// states has the provider's description of each node: "Slurm job 4711, pending: Priority".
+	// List returns the nodes that the provider has or will have, including nodes that others have
+	// requested. states has the provider's description of each node by tag: "Slurm job 4711,
+	// pending: Priority".
 	List(ctx context.Context) (states map[string]string, err error)
 	// Delete gives nodes back, or cancels requests for nodes that do not exist yet.
 	Delete(ctx context.Context, tags []string) error
@@ -34,13 +35,13 @@ type Provider interface {
 // Deliverer is a Provider whose nodes do not start an agent by themselves.
 type Deliverer interface {
 	Provider
-	// Deliver starts agents on nodes that the last List had and that have not joined, unless it has
-	// already started them. It returns notes about nodes, and for nodes that are of no use the
-	// reasons.
+	// Deliver starts an agent on each of the nodes on which it has not started one yet. The last
+	// List had these nodes, and they have not joined. states describes nodes, and failed says which
+	// nodes are of no use and why, by tag.
 	Deliver(ctx context.Context, tags []string) (states, failed map[string]string)
 }
 
-// Capacity are nodes of a kind that a cluster may ask for.
+// Capacity describes nodes of one kind that the coordinator of a cluster may request.
 type Capacity struct {
 	capacity.Kind
 	Provider Provider
@@ -48,11 +49,11 @@ type Capacity struct {
 	Limit time.Duration
 }
 
-// decideEvery is the shortest time between two decisions.
+// decideEvery is the shortest time between two decisions of the capacityPlanner.
 const decideEvery = time.Second
 
-// capacityPlanner asks for the nodes that the queue needs. It belongs to the goroutine of Run. Its
-// workers have goroutines of their own.
+// capacityPlanner requests the nodes that the queue of jobs needs. It belongs to the goroutine of
+// Run. Each of its workers has its own goroutine.
 type capacityPlanner struct {
 	c       *Coordinator
 	kinds   []capacity.Kind
@@ -64,16 +65,16 @@ type capacityPlanner struct {
 	timer     *time.Timer
 	due, last time.Time
 	waits     map[capacity.Wait]time.Time
-	// blocked says for which job the planner cannot ask for nodes, and why.
+	// blocked says for which job the planner cannot request nodes, and why.
 	blocked string
 	// states are the providers' descriptions of nodes, by tag. troubles are the failures of
 	// providers, by kind.
 	states, troubles map[string]string
 }
 
-// GiveBack deletes all nodes that coordinators with a log have asked for, until the providers have
-// none of these nodes. It returns how many there were. No coordinator may run. Say gets progress
-// messages. If GiveBack fails, the error has the tags of the nodes that may be left.
+// GiveBack deletes all nodes that coordinators with this log have requested. It returns the number
+// of these nodes once the providers have none of them. No coordinator may run at the same time. Say
+// gets progress messages. If GiveBack fails, the error has the tags of the nodes that may be left.
 func GiveBack(ctx context.Context, file *File, all []Capacity, say func(string)) (int, error) {
 	past, err := file.Past()
 	if err != nil {
@@ -137,7 +138,7 @@ func GiveBack(ctx context.Context, file *File, all []Capacity, say func(string))
 	return asked, nil
 }
 
-// startCapacity begins to ask for nodes, if the coordinator may ask for any.
+// startCapacity starts the capacityPlanner, if the coordinator may request nodes.
 func (c *Coordinator) startCapacity() {
 	if len(c.cfg.Capacity) == 0 {
 		return
@@ -156,8 +157,8 @@ func (c *Coordinator) startCapacity() {
 	p.happened()
 }
 
-// close ends the timer, the workers and their calls. The next coordinator finds out the results of
-// these calls.
+// close ends the timer, the workers and their calls of providers. The next coordinator learns from
+// the providers what these calls have done.
 func (p *capacityPlanner) close() {
 	if p == nil {
 		return
@@ -184,14 +185,14 @@ func (p *capacityPlanner) close() {
 	}
 }
 
-// happened makes the planner decide soon.
+// happened makes the planner decide soon, because the state has changed.
 func (p *capacityPlanner) happened() {
 	if p != nil {
 		p.plan(p.last.Add(decideEvery))
 	}
 }
 
-// plan makes the planner decide at a time or before.
+// plan makes the planner decide at this time at the latest.
 func (p *capacityPlanner) plan(at time.Time) {
 	if !p.due.IsZero() && !at.Before(p.due) {
 		return
@@ -235,7 +236,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// block reports, once, a job for which the planner cannot ask for nodes.
+// block reports a job for which the planner cannot request nodes, once for each reason.
 func (p *capacityPlanner) block(d capacity.Decision) {
 	text := ""
 	if d.Blocked != "" {
@@ -268,7 +269,8 @@ func (c *Coordinator) applyCapacity(ev capacity.Event) {
 	c.apply(replica.Entry{At: now(), Capacity: ev})
 }
 
-// want tells the workers what their providers should have, once the log has that too.
+// want tells the workers which nodes their providers should have, once the log has stored these
+// nodes.
 func (p *capacityPlanner) want() {
 	all := map[string][]provision.Wanted{}
 	for _, claim := range p.c.state.Capacity.Sorted() {

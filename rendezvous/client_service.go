@@ -57,9 +57,8 @@ func (s clientService) Submit(stream pb.Cluster_SubmitServer) error {
 	return s.follow(stream, w)
 }
 
-// submitter returns the uid of the submitting user. The uid comes from the kernel if the client is
-// on this machine. Otherwise it comes from munge, if both sides have munge. It is nil if neither
-// source has the uid.
+// submitter returns the uid of the submitting user, or nil if it is unknown. For a client on this
+// machine, the kernel knows the uid. For other clients, munge proves it, if both sides have munge.
 func (s clientService) submitter(ctx context.Context, req *pb.Submission) (*uint32, error) {
 	conn := server.ConnOf(ctx)
 	if uid, ok := submitter.Local(conn.LocalAddr(), conn.PeerAddr()); ok {
@@ -91,8 +90,8 @@ func (s clientService) submitter(ctx context.Context, req *pb.Submission) (*uint
 // userLimit bounds the look-up of a user, which may ask a directory on the network.
 const userLimit = 2 * time.Second
 
-// user returns the name of a submitter on this machine. It returns the number if the user has no
-// name here, or if the look-up takes too long.
+// user returns the name that a submitter has on this machine. It returns the uid as a number if the
+// user has no name here, or if the look-up takes too long.
 func (s clientService) user(ctx context.Context, uid *uint32) string {
 	if uid == nil {
 		return ""
@@ -111,8 +110,8 @@ func (s clientService) user(ctx context.Context, uid *uint32) string {
 	return name
 }
 
-// submit accepts a job once its entry is kept, unless its workspace is missing. A disk that hangs
-// delays this client alone.
+// submit accepts a job once the log has stored its entry, and refuses it if its workspace is
+// missing. If the disk hangs, only this client waits for it.
 func (s clientService) submit(sub replica.Submission, missing error) (*watcher, error) {
 	if why := wire.Excess(sub); why != "" {
 		return nil, wire.Wrong("%s", why)
@@ -160,12 +159,12 @@ func (c *Coordinator) check(s replica.Submission) error {
 	return nil
 }
 
-// unkept refuses a job that a restarted coordinator would not know.
+// unkept returns the refusal of a job that a restarted coordinator would not know.
 func (c *Coordinator) unkept() error {
 	return wire.Refused("the coordinator cannot write its log at the moment, so it takes no new jobs: %v", c.log.Trouble())
 }
 
-// endUnkept ends a job whose entry could not be kept.
+// endUnkept ends a job whose entry the log could not store.
 func (s clientService) endUnkept(w *watcher) error {
 	_, err := ask(s.c, func() (bool, error) {
 		if s.c.log.Trouble() == nil {
@@ -178,8 +177,8 @@ func (s clientService) endUnkept(w *watcher) error {
 	return err
 }
 
-// kept waits until a later coordinator would know everything that was done before the call. The
-// error says that a later coordinator may not know it.
+// kept waits until a later coordinator would know everything that was done before the call. It
+// returns an error if the coordinator ends first.
 func (s clientService) kept() error {
 	done := make(chan struct{})
 	s.c.post(func() { s.c.log.Then(func() { close(done) }) })
@@ -231,7 +230,7 @@ func (s clientService) Inquire(stream pb.Cluster_InquireServer) error {
 		return err
 	}
 	defer s.c.post(func() { s.c.queries.forget(q) })
-	if err := stream.SendHeader(nil); err != nil { // the client need not wait for the first line
+	if err := stream.SendHeader(nil); err != nil { // so that the client does not wait for the first line
 		return err
 	}
 	for {
@@ -241,7 +240,7 @@ func (s clientService) Inquire(stream pb.Cluster_InquireServer) error {
 				return err
 			}
 		case <-q.over:
-			if q.broken { // the client asks anew, and then learns what is missing
+			if q.broken { // the client must ask again to learn what is missing
 				return status.Error(codes.Unavailable, "the connection to a node broke")
 			}
 			for _, node := range slices.Sorted(maps.Keys(q.missing)) {
@@ -283,14 +282,14 @@ func (s clientService) Stop(_ context.Context, req *pb.StopRequest) (*pb.StopRep
 	if err != nil {
 		return reply, err
 	}
-	if err := s.kept(); err != nil && !s.c.end.finished { // the only job is over, as requested
+	if err := s.kept(); err != nil && !s.c.end.finished { // the only job is over, as the client requested
 		return reply, err
 	}
 	return reply, nil
 }
 
-// savers returns the jobs whose end a client waits for. For a reservation, these are the jobs in it
-// that have to save. Otherwise it is the job itself.
+// savers returns the IDs of the jobs whose end a client waits for. For a reservation, these are the
+// jobs in it that have to save. Otherwise it is the job itself.
 func (c *Coordinator) savers(j *trackedJob, save bool) (ids []string) {
 	if save && j.Reserve {
 		for _, status := range c.state.Cluster.Jobs() {
@@ -340,7 +339,7 @@ func (s clientService) Drain(ctx context.Context, req *pb.DrainRequest) (*pb.Dra
 	return reply, cmp.Or(err, s.kept())
 }
 
-// swap makes the jobs give up a node, and waits until the node's agent has left.
+// swap makes the jobs give up a node, and waits until the coordinator has removed the node's agent.
 func (s clientService) swap(ctx context.Context, req *pb.DrainRequest) (*pb.DrainReply, error) {
 	gone, err := ask(s.c, func() (<-chan struct{}, error) {
 		m, err := s.c.member(req.GetNode())

@@ -18,7 +18,7 @@ import (
 )
 
 // coordinators returns the addresses of a cluster's coordinators, this one first, and the addresses
-// of coordinators that do not answer this one. A single coordinator has no such addresses.
+// of those that do not answer this one. It returns none if the cluster has a single coordinator.
 func (s *succession) coordinators() (all, silent []string) {
 	if s.candidate() == nil || s.c.onlyJob != nil {
 		return nil, nil
@@ -76,10 +76,11 @@ func (s *succession) watchPeer(addr string) {
 	}
 }
 
-// copyLimit bounds the time for a copy of a workspace. The largest takes 14 minutes at 100 Mbit/s.
+// copyLimit bounds the time for a copy of a workspace. The largest workspace takes 14 minutes at
+// 100 Mbit/s.
 const copyLimit = 30 * time.Minute
 
-// copies are the workspaces that a peer has received.
+// copies are the workspaces that a peer has received. given has their IDs.
 type copies struct {
 	peer  quorum.Voter
 	given map[string]bool

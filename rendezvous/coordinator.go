@@ -2,10 +2,11 @@
 // jobs.
 //
 // A [Coordinator] is a function of its log. One goroutine applies each entry to the state
-// (internal/core/replica), has the entry kept (rendezvous/internal/log), and then sends the orders
-// that follow. Starting, restarting and taking over are the same: read the log, and ask the agents
-// what runs. A [Candidate] is a process that may be elected as coordinator, and keeps a copy of the
-// log until then. The other side, of agents and clients, is internal/wire/session.
+// (internal/core/replica) and gives it to the log (rendezvous/internal/log). Once the log has
+// stored the entry, the coordinator sends the orders that follow from it. A coordinator that
+// starts, restarts or takes over does the same: it reads the log, and asks the agents what they
+// run. A [Candidate] is a process that may be elected as coordinator, and keeps a copy of the log
+// until then. Agents and clients use internal/wire/session.
 package rendezvous
 
 import (
@@ -35,59 +36,64 @@ import (
 
 // Config configures a coordinator. The zero Config is valid.
 type Config struct {
-	// Job is the only job. It gets every node that joins, and the coordinator ends with it. If Job
-	// is nil, the coordinator is the coordinator of a cluster. A coordinator that continues a log
-	// has its job from the log.
+	// Job is the only job. Every node that joins works for Job, and the coordinator ends when Job
+	// has ended. If Job is nil, the coordinator is the coordinator of a cluster. A coordinator that
+	// continues a log takes its job from the log.
 	Job *replica.Submission
 	// Facts are options, by flag name ("--max-restarts": "3"), that must be the same on every node.
-	// The coordinator refuses an agent with other facts, but not an agent without any.
+	// The coordinator refuses an agent with different facts, but admits an agent without any.
 	Facts map[string]string
 	// Lease is how long an agent may be silent before it must end its ranks; 15 s when 0. KillTime
 	// is how long ending the ranks takes; 5 s when 0.
 	Lease, KillTime time.Duration
 	// LocalNode is this process's node; nil when the process has none.
 	LocalNode *LocalNode
-	// StartedTogether is how many nodes were started together for the only job. A node that starts
-	// late still learns how the job ended.
+	// StartedTogether is how many nodes were started together for the only job. Once the job has
+	// ended, the coordinator waits briefly for these nodes, so that a node that starts late still
+	// learns how the job ended.
 	StartedTogether int
 	// Nodes is how many nodes are started for the only job, including spares. The job ends when too
-	// few remain after refusals. With 0, more nodes may always come.
+	// few remain because the coordinator has refused others. If Nodes is 0, the number is not
+	// known, and more nodes may always join.
 	Nodes int
-	// AllNodes is set if an earlier coordinator was lost with its state. It is how many nodes the
-	// only job has, including spares. With fewer nodes the job starts only when ranks of the lost
-	// coordinator must be dead. AllNodes is 0 if there was no such coordinator.
+	// AllNodes is set only if an earlier coordinator was lost with its state. It is then how
+	// many nodes the only job has, including spares. Until all of them have joined, ranks of the
+	// lost coordinator may still run. With fewer nodes, the job therefore starts only when these
+	// ranks must have ended.
 	AllNodes int
-	// HasID says that the user chose the ID of the only job. A job with another ID is then another
-	// job.
+	// HasID says that the user chose the ID of the only job. The coordinator then refuses an
+	// invitation to a job with another ID.
 	HasID bool
-	// Candidate is this process as a candidate. If it continues a job, Term is the term for which
-	// it was elected. Both are nil when no other process can coordinate.
+	// Candidate represents this process in elections. If this process continues a job, Term is the
+	// term for which it was elected. Both are nil when no other process can coordinate.
 	Candidate *Candidate
 	Term      *Term
 	// Workspaces is a directory for the workspaces of jobs. When empty, the coordinator keeps no
 	// workspaces.
 	Workspaces string
-	// Capacity are the kinds of nodes that a cluster may ask for; nil asks for none.
+	// Capacity are the kinds of nodes that the coordinator of a cluster may request. If Capacity is
+	// nil, it requests no nodes.
 	Capacity []Capacity
-	// MaxNodes bounds the nodes of all these kinds together; 0 sets no bound.
+	// MaxNodes bounds the number of nodes of all kinds in Capacity together; 0 sets no bound.
 	MaxNodes int
 	// Limits say how many GPUs each user of a cluster may hold in each priority. "*" stands for all
 	// other users. A nil Limits sets no limit.
 	Limits map[string]map[string]int
-	// File keeps the log across restarts of the coordinator; nil keeps none.
+	// File keeps the log across restarts of the coordinator. If File is nil, a restart loses the
+	// log.
 	File *log.File
-	// Observe is called for each decision about the only job whose reason is new. Joined is called
-	// for each node that has joined, before the coordinator acts on it. Note gets the events of a
-	// cluster (nodes and jobs that come and go), and which nodes can take over the only job. Warn
-	// gets problems that do not end a job; nil is slog's default logger. A separate goroutine calls
-	// these functions in order, so that none delays the coordinator. Other goroutines call Warn
-	// too.
+	// Observe is called for each decision about the only job, if its reason differs from that of
+	// the previous decision. Joined is called for each node that has joined, before the coordinator
+	// acts on it. Note gets the events of a cluster (nodes and jobs that come and go), and which
+	// nodes can take over the only job. Warn gets problems that do not end a job; nil is slog's
+	// default logger. A separate goroutine calls these functions in order, so that none delays the
+	// coordinator. Other goroutines also call Warn.
 	Observe func(job.Event, report.Decision)
 	Joined  func(placement.Node)
 	Note    func(string)
 	Warn    func(error)
-	// Journal gets a JSON line for each event of the only job, at most 64 MiB. If writing fails,
-	// the journal ends, not the job.
+	// Journal gets a JSON line for each event of the only job, at most 64 MiB in all. If writing
+	// fails, the journal ends, but the job continues.
 	Journal io.Writer
 
 	// onStep and onResume are for tests. onStep gets the effects of each entry, with the entry's
@@ -120,7 +126,7 @@ type Coordinator struct {
 	end   end
 }
 
-// NewCoordinator returns a coordinator that has yet to Serve and Run.
+// NewCoordinator returns a coordinator. The caller must call Serve and Run.
 func NewCoordinator(cfg Config) *Coordinator {
 	cfg.Lease, cfg.KillTime = cmp.Or(cfg.Lease, wire.DefaultLease), cmp.Or(cfg.KillTime, 5*time.Second)
 	if cfg.Warn == nil {
@@ -142,8 +148,8 @@ func NewCoordinator(cfg Config) *Coordinator {
 }
 
 // Coordinate coordinates a cluster at a listener until ctx ends. Without a Candidate it begins at
-// once; with one, whenever the candidate is elected. The error says that the log could not be read
-// or kept.
+// once. With a Candidate it coordinates in each term for which the candidate is elected. The error
+// says that the log could not be read or written.
 func Coordinate(ctx context.Context, l net.Listener, config *tls.Config, cfg Config) error {
 	if cfg.Candidate != nil {
 		return cfg.Candidate.coordinate(ctx, l, cfg)
@@ -164,10 +170,10 @@ func Coordinate(ctx context.Context, l net.Listener, config *tls.Config, cfg Con
 //
 // The end of ctx cancels the only job, with code 124 after a deadline and 130 otherwise; ranks
 // still get their grace period. In a cluster Run returns at the end of ctx without ending a job.
-// Its ranks live on for a lease. In that time a coordinator with the same log may take them over.
+// The ranks continue for a lease. In that time a coordinator with the same log may take them over.
 //
-// The error says that the log could not be read, or is ErrDeposed, or an [wire.ElsewhereError] for
-// a job that had not begun.
+// The error is ErrDeposed, an error of reading the log, or an [wire.ElsewhereError] if this
+// coordinator has given up a job that had not begun.
 func (c *Coordinator) Run(ctx context.Context) (report.Result, error) {
 	defer close(c.done)
 	defer c.close()
@@ -214,7 +220,7 @@ func (c *Coordinator) Run(ctx context.Context) (report.Result, error) {
 	}
 }
 
-// limit applies the configured limits of users. The log contains the limits, because the state
+// limit applies the configured limits of users. It writes them into the log, because the state
 // depends on them.
 func (c *Coordinator) limit() {
 	if c.onlyJob != nil || c.cfg.Job != nil {
@@ -232,7 +238,7 @@ func (c *Coordinator) limit() {
 	}
 }
 
-// close ends what Run has begun.
+// close stops the timers and goroutines that Run has started, and waits for the log.
 func (c *Coordinator) close() {
 	for _, t := range c.timers {
 		t.Stop()
@@ -248,7 +254,7 @@ func (c *Coordinator) close() {
 	c.audience.Close()
 }
 
-// noteCluster tells people what happens in a cluster.
+// noteCluster passes a message to Config.Note if this is the coordinator of a cluster.
 func (c *Coordinator) noteCluster(format string, args ...any) {
 	if c.onlyJob == nil {
 		c.say(fmt.Sprintf(format, args...))

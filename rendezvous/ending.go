@@ -16,8 +16,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// end says why a coordinator ends. Either the only job is over and its end is kept, or this process
-// does not lead any more.
+// end says why a coordinator ends. Either the only job is over and the log has stored its end, or
+// this process does not lead any more.
 type end struct {
 	finished bool
 	deposed  error
@@ -35,8 +35,8 @@ func (c *Coordinator) Stop(ev job.Cancel) {
 	})
 }
 
-// Cancelled returns how the end of a context ends a job: with code 124 after a deadline, and with
-// 130 otherwise.
+// Cancelled returns the event by which the end of a context ends a job: with code 124 after a
+// deadline, and with 130 otherwise.
 func Cancelled(ctx context.Context) job.Cancel {
 	why := context.Cause(ctx)
 	if errors.Is(why, context.DeadlineExceeded) {
@@ -45,8 +45,8 @@ func Cancelled(ctx context.Context) job.Cancel {
 	return job.Cancel{Code: 130, Why: why.Error()}
 }
 
-// Preempted ends a job whose nodes will be gone after the time within. With loose, golaunch leaves
-// it to the scheduler to end ranks that are not ready then.
+// Preempted returns the event that ends a job because its nodes will be gone after the time within.
+// If loose is set, golaunch lets the scheduler end ranks that are not ready by then.
 func Preempted(why string, within time.Duration, loose bool) job.Cancel {
 	return job.Cancel{Code: codePreempted, Why: why, Ending: report.EndPreempted, Within: within, Loose: loose}
 }
@@ -54,12 +54,12 @@ func Preempted(why string, within time.Duration, loose bool) job.Cancel {
 // codePreempted is the exit code of a process that a scheduler has ended (128 + SIGTERM).
 const codePreempted = 143
 
-// errEnding answers the callers of a coordinator that is ending. The coordinator of a cluster may
-// come back.
+// errEnding answers the callers of a coordinator that is ending. Its code is Unavailable, because a
+// cluster's coordinator may come back.
 var errEnding = status.Error(codes.Unavailable, "the coordinator is ending")
 
-// endError answers a client once Run has ended. Either the only job is over, or the coordinator may
-// come back, or it is in another process.
+// endError returns the answer to a client once Run has ended. It says that the only job is over,
+// that the coordinator may come back, or that the coordinator is in another process.
 func (c *Coordinator) endError() error {
 	switch {
 	case c.onlyJob != nil && c.end.finished:
@@ -76,7 +76,7 @@ const startSkew = 10 * time.Second
 // awaitGoodbyes waits until all agents have said goodbye to the finished job, including agents that
 // are only just starting.
 func (c *Coordinator) awaitGoodbyes() {
-	c.log.Release(true) // calls that wait for the log are made at once
+	c.log.Release(true) // functions that wait for the log run at once from now on
 	late := time.NewTimer(time.Until(c.started.Add(startSkew)))
 	defer late.Stop()
 	expect := c.cfg.StartedTogether
@@ -115,7 +115,8 @@ func (c *Coordinator) receiveWhile(waits func() bool, limit <-chan time.Time) bo
 	return true
 }
 
-// resign leaves the job to another coordinator.
+// resign leaves the job to another coordinator, and answers callers that this process is not the
+// coordinator.
 func (c *Coordinator) resign() {
 	c.log.Release(false)
 	c.unpublish()
@@ -128,10 +129,11 @@ func (c *Coordinator) unpublish() {
 	}
 }
 
-// drainLimit bounds the wait for the log, and the wait for providers, when a coordinator ends.
+// drainLimit bounds the wait for the log, and also the wait for providers, when a coordinator ends.
 const drainLimit = 2 * time.Second
 
-// drainLog waits until all entries are kept, but does not wait for a disk that hangs.
+// drainLog waits until the log has stored all entries. It gives up after drainLimit, because a disk
+// may hang.
 func (c *Coordinator) drainLog() {
 	limit := time.NewTimer(drainLimit)
 	defer limit.Stop()

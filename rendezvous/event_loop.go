@@ -13,8 +13,8 @@ type eventLoop struct {
 	// inbox has functions for the goroutine of Run. done is closed when that goroutine ends.
 	inbox chan func()
 	done  chan struct{}
-	// ready are the streams with waiting messages, each once. heartbeats are the streams with a
-	// waiting heartbeat. Heartbeats do not wait behind messages.
+	// ready lists each stream with waiting messages once. heartbeats lists the streams with a
+	// waiting heartbeat. With separate lists, heartbeats do not wait behind messages.
 	ready, heartbeats readyStreams
 }
 
@@ -25,11 +25,12 @@ func newEventLoop() eventLoop {
 	}
 }
 
-// maxBatch bounds how many functions, or streams, are handled at a time. The entries of a batch go
-// to the voters together.
+// maxBatch bounds how many functions, or streams, the goroutine of Run handles before it flushes
+// the log. The log sends the entries of a batch to the voters together.
 const maxBatch = 256
 
-// drainInbox runs all waiting functions, so that one round of votes is enough for all of them.
+// drainInbox runs all waiting functions, maxBatch at most, so that one round of votes is enough for
+// all of them.
 func (l *eventLoop) drainInbox() {
 	for range maxBatch {
 		select {
@@ -65,8 +66,8 @@ func ask[T any](c *Coordinator, f func() (T, error)) (answer T, err error) {
 	return answer, err
 }
 
-// await waits for an answer until ctx or the coordinator ends. An answer that came before the end
-// counts: it may be the reason why the coordinator has ended.
+// await waits for an answer until ctx or the coordinator ends. If an answer arrived before that
+// end, await returns it: the answer may be the reason why the coordinator has ended.
 func await[T any](ctx context.Context, c *Coordinator, answers <-chan T) (answer T, ok bool) {
 	select {
 	case answer = <-answers:
@@ -82,8 +83,8 @@ func await[T any](ctx context.Context, c *Coordinator, answers <-chan T) (answer
 	}
 }
 
-// readyStreams are the streams that wait for the goroutine of Run, in order. They wake that
-// goroutine.
+// readyStreams are the streams that wait for the goroutine of Run, in order. A value in wake wakes
+// that goroutine.
 type readyStreams struct {
 	wake chan struct{}
 	mu   sync.Mutex
@@ -102,7 +103,7 @@ func (r *readyStreams) add(s readyStream) {
 	r.signal()
 }
 
-// next removes the first batch. If streams remain, they wake the coordinator again.
+// next removes and returns the first batch. If streams remain, it wakes the goroutine of Run again.
 func (r *readyStreams) next() []readyStream {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,6 +118,6 @@ func (r *readyStreams) next() []readyStream {
 func (r *readyStreams) signal() {
 	select {
 	case r.wake <- struct{}{}:
-	default: // the goroutine is already signalled
+	default: // the goroutine has a signal already
 	}
 }

@@ -12,8 +12,8 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// inviteEvery is the time between invitations. No event reports that a process listens at home
-// again.
+// inviteEvery is the time between invitations. No event reports that a process listens at the job's
+// home (CandidateConfig.Home) again, so the leader repeats the invitation.
 const inviteEvery = time.Second
 
 // invite invites the process that listens where the nodes of the job first met, until it has joined
@@ -42,9 +42,9 @@ func (s *succession) invite() {
 	}()
 }
 
-// inviteOnce invites once, unless the node has already joined the job. The error says why the
-// invitation was refused. There is no error if no process listens there, or if that process has
-// another token.
+// inviteOnce invites once, except if the node has already joined the job. The error says why the
+// invited process refused. There is no error if no process listens at the job's home, or if the
+// process there has another token.
 func (s *succession) inviteOnce() (joined bool, err error) {
 	candidate := s.candidate()
 	home, limit := candidate.cfg.Home, min(candidate.cfg.Lease/4, wire.DialLimit)
@@ -62,7 +62,7 @@ func (s *succession) inviteOnce() (joined bool, err error) {
 		i := &pb.Invitation{
 			Job: s.c.onlyJob.Job.ID, Facts: s.c.cfg.Facts, Node: candidate.cfg.Node, Voters: s.addrs(), Epoch: s.c.state.Epoch,
 		}
-		s.c.log.Then(func() { invitations <- i }) // without a majority, this coordinator invites no other
+		s.c.log.Then(func() { invitations <- i }) // without a majority, this coordinator sends no invitation
 	})
 	select {
 	case i := <-invitations:
@@ -81,8 +81,9 @@ func (s *succession) inviteOnce() (joined bool, err error) {
 	return false, nil
 }
 
-// invited gives up a job that has not begun, or has only just begun, for the same job elsewhere. It
-// does not give up a job that other processes may know, because one of them would continue it.
+// invited handles an invitation to a job that another coordinator leads. This coordinator gives up
+// the same job of its own if that has not begun, or has only just begun. It does not give up a job
+// that other processes may know, because one of them would continue it.
 func (s *succession) invited(i *pb.Invitation) error {
 	c := s.c
 	why := wire.Different(c.cfg.Facts, i.GetFacts())
@@ -90,7 +91,7 @@ func (s *succession) invited(i *pb.Invitation) error {
 	switch {
 	case c.onlyJob == nil:
 		return wire.Refused("a cluster's coordinator listens there")
-	case i.GetEpoch() == c.state.Epoch: // one of the two coordinators is about to learn that it does not lead
+	case i.GetEpoch() == c.state.Epoch: // one of the two coordinators will learn that it no longer leads
 		return nil
 	case c.onlyJob.Result != nil:
 		return wire.Refused("its job is over")
@@ -108,8 +109,8 @@ func (s *succession) invited(i *pb.Invitation) error {
 	}
 	s.candidate().Learn(addrs)
 	if m := c.members[s.candidate().cfg.Node]; m == nil || m.stream == nil {
-		// If the agent has joined here, the agent reports this itself. An agent that is still
-		// joining follows the invitation.
+		// If this node's agent has joined this coordinator, the agent reports the new start itself.
+		// An agent that is still joining only follows the invitation.
 		c.say(s.candidate().cfg.Node + " joins anew: " + s.invitation.Why)
 	}
 	return nil

@@ -17,14 +17,15 @@ import (
 // trackedJob is a job with its watchers. It belongs to the goroutine of Run.
 type trackedJob struct {
 	*replica.Record
-	// watchers get every decision. owners are watchers without which the job ends, unless the job
-	// is detached. The timer ends the job.
+	// watchers get every decision. owners counts the watchers that keep the job alive. When the
+	// last of them has gone, orphanTimer ends the job.
 	watchers    map[*watcher]struct{}
 	owners      int
 	orphanTimer *time.Timer
-	// workspace keeps the workspace of the job. It is nil if the job has none.
+	// workspace is the job's use of its workspace in the depot. It is nil if the job has no
+	// workspace.
 	workspace *depot.Use
-	// why says why the job waits, if a status has asked for it.
+	// why is the reason why the job waits, as it was last found for a status; nil before.
 	why *reason
 	// announced has, for each unit, the last attempt whose first failure was reported to clients.
 	announced map[int]int
@@ -33,7 +34,7 @@ type trackedJob struct {
 	cohorts *cohorts.Cohorts
 }
 
-// jobTable has the data that the coordinator keeps beside the state of jobs.
+// jobTable has the data about jobs that the coordinator keeps outside its state.
 type jobTable struct {
 	jobs map[string]*trackedJob
 	// onlyJob is nil in a cluster.
@@ -73,7 +74,7 @@ func (t *jobTable) forget(ids []string) {
 	}
 }
 
-// reason is a text about the state after some entry.
+// reason is a text about the state after the log entry with this index.
 type reason struct {
 	index uint64
 	text  string
@@ -102,7 +103,7 @@ func (c *Coordinator) useWorkspace(j *trackedJob) {
 	}
 	use := c.depot.Open(j.Workspace.ID)
 	j.workspace = use
-	go func() { _, _ = use.Load() }() // agents that ask for it learn why they cannot have it
+	go func() { _, _ = use.Load() }() // this finds the archive, or the error that agents get when they ask for it
 }
 
 // close stops the job's timer, and ends the use of its workspace.
@@ -116,7 +117,8 @@ func (j *trackedJob) close() {
 	}
 }
 
-// perform carries out one step of a job. Its effects are visible only once the step is kept.
+// perform carries out one step of a job. Others can see its effects only once the log has stored
+// the step.
 func (c *Coordinator) perform(at time.Time, s replica.Step) {
 	j := c.track(c.state.Jobs[s.Job])
 	d := report.Decision{At: at.Local(), Reason: s.Reason, News: news(s)}
@@ -155,7 +157,7 @@ func (c *Coordinator) perform(at time.Time, s replica.Step) {
 	}
 }
 
-// dropReplicas takes replica groups that no longer train out of their cohorts.
+// dropReplicas removes replica groups that no longer train from the cohorts of their jobs.
 func (c *Coordinator) dropReplicas() {
 	for j := c.nextStepped(); j != nil; j = c.nextStepped() {
 		j.cohorts.Drop()
@@ -184,7 +186,7 @@ func (c *Coordinator) act(j *trackedJob, a job.Action) {
 		c.order(a.Group.Node.Name, j.Job.ID, a)
 	case job.Notice:
 		if t, armed := c.state.Timers[replica.TimerID{Of: j.Job.ID, Kind: job.AlarmDeparture, Number: a.Alarm}]; armed {
-			a.Within = time.Until(t.At) // the order may be repeated
+			a.Within = time.Until(t.At) // the order may be a repetition
 		}
 		c.order(a.Node, j.Job.ID, a)
 	case job.Stop:
@@ -192,7 +194,7 @@ func (c *Coordinator) act(j *trackedJob, a job.Action) {
 			a.Grace += max(0, time.Until(t.At))
 		}
 		c.order(a.Node, j.Job.ID, a)
-	case job.Wait, job.Alarm: // the state has the deadline
+	case job.Wait, job.Alarm: // the state has set a timer for the deadline
 	case job.Quarantine:
 		if !j.OnlyJob {
 			c.noteCluster("node %s is passed over for %v while others are free: %s", a.Node, j.Job.ExcludeFor, c.state.Cluster.Avoided(a.Node))
@@ -221,7 +223,7 @@ func (c *Coordinator) jobEnded(j *trackedJob) {
 	c.log.Then(func() { c.noteCluster("job %s is over: %s", j.Job.ID, reason) })
 }
 
-// startOrphanTimer ends a job whose owner does not return in time, unless it is detached.
+// startOrphanTimer ends a job that has no owner after a time, except if the job is detached.
 func (c *Coordinator) startOrphanTimer(j *trackedJob, patience time.Duration) {
 	if j.Detached || j.OnlyJob || j.Result != nil {
 		return
@@ -238,7 +240,8 @@ func (c *Coordinator) startOrphanTimer(j *trackedJob, patience time.Duration) {
 // codeOrphaned is the exit code of a process whose terminal has hung up (128 + SIGHUP).
 const codeOrphaned = 129
 
-// vacate makes the jobs give up a node. Once they have, the node's agent is ordered to leave.
+// vacate makes the jobs give up a node. The node's agent is ordered to leave once all jobs have
+// given it up.
 func (c *Coordinator) vacate(node string, within time.Duration, why string) {
 	c.noteCluster("node %s is to leave within %v: %s", node, within, why)
 	c.applyEvent(cluster.Drain{Node: node, Leaves: &job.Draining{Node: node, Within: within, Why: why}})
@@ -263,9 +266,9 @@ func news(s replica.Step) bool {
 	}
 }
 
-// failure returns the first failure of an attempt if this step has it, and otherwise nil. Clients
-// get the failure once for each attempt, even if more ranks fail later, because it may carry a
-// rank's last output.
+// failure returns the first failure of an attempt if this step contains it, and otherwise nil.
+// Clients get only the first failure of each attempt, even if more ranks fail later, because a
+// failure may carry a rank's last output.
 func (j *trackedJob) failure(s replica.Step) *report.Failure {
 	unit, f := 0, report.Failure{Rank: -1, Why: s.Reason}
 	switch ev := s.Event.(type) {

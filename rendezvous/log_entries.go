@@ -72,7 +72,7 @@ func replay(past log.Past, heard func(replica.Entry, replica.Outcome)) (*replica
 	return state, nil
 }
 
-// openLog returns what the log has kept, and opens the log for more.
+// openLog returns the past contents of the log, and opens the log for further entries.
 func (c *Coordinator) openLog() (past log.Past, err error) {
 	cfg := log.Config{Post: c.post, Snapshot: func() []byte { return c.state.Snapshot() }, Warn: c.warn, Lost: c.logLost}
 	switch {
@@ -91,7 +91,7 @@ func (c *Coordinator) openLog() (past log.Past, err error) {
 	return past, err
 }
 
-// logLost ends a coordinator that another one may have replaced.
+// logLost ends a coordinator that another coordinator may have replaced.
 func (c *Coordinator) logLost(why error) { c.end.deposed = fmt.Errorf("%w (%w)", ErrDeposed, why) }
 
 // replayJournal writes a past entry into the journal.
@@ -105,7 +105,7 @@ func (c *Coordinator) replayJournal(e replica.Entry, o replica.Outcome) {
 }
 
 // resume restarts the timers of the restored state, and waits for the agents and the owners of the
-// jobs. Agents have a lease to return.
+// jobs. An agent that does not return within its patience is lost.
 func (c *Coordinator) resume() {
 	c.restored = true
 	if c.cfg.onResume != nil {
@@ -174,14 +174,15 @@ func pastOf(t *quorum.Term) (log.Past, error) {
 	return p, nil
 }
 
-// now returns the time of an entry, with the precision with which it is read back.
+// now returns the present time for an entry. It drops what the log does not store, so that a replay
+// sees the same time.
 func now() time.Time { return time.Now().Round(0).UTC() }
 
 // applyEvent applies an event of the cluster that happens now.
 func (c *Coordinator) applyEvent(ev cluster.Event) { c.apply(replica.Entry{At: now(), Event: ev}) }
 
-// applyJobEvent applies an event of one job. If ranks fail together, it keeps only the first one's
-// evidence.
+// applyJobEvent applies an event of one job. If several ranks fail together, it keeps the evidence
+// (output, traceback, kernel messages) of the first rank only.
 func (c *Coordinator) applyJobEvent(j *trackedJob, ev job.Event) {
 	if e, ends := ev.(job.Exited); ends && !c.state.Cluster.Weighs(j.Job.ID, e) {
 		e.Tail, e.Traceback, e.Kernel = "", "", ""
@@ -213,9 +214,9 @@ func (c *Coordinator) apply(e replica.Entry) {
 	c.capacity.happened()
 }
 
-// durable reports whether an entry must survive a power failure. Without the entry of its
-// beginning, a job would be forgotten; without the entry of its end, it would run again. A
-// requested node would never be given back. The ID of a cohort must not occur twice.
+// durable reports whether an entry must survive a power failure. Without its submission, a job
+// would be forgotten; without its end, the job would run again. Without its request, a node would
+// never be given back. Without the entry of a cohort, the ID of the cohort could occur twice.
 func durable(e replica.Entry, o replica.Outcome) bool {
 	_, drains := e.Event.(cluster.Drain)
 	if ev, happened := e.Event.(cluster.Happened); happened {

@@ -31,8 +31,8 @@ type member struct {
 	// stream is the connection to the agent; nil while there is none.
 	stream *server.AgentStream
 	server.LeaseMonitor
-	// excused is when the agent was last heard before a pause of the coordinator itself. Such an
-	// agent gets a little more time, once.
+	// excused is when the agent was last heard before this process itself was paused. After such a
+	// pause the agent gets a little more time, once.
 	excused time.Time
 	// taken is the number of the agent's newest report.
 	taken atomic.Uint64
@@ -42,8 +42,9 @@ type member struct {
 	// is closed when the agent has left or is lost.
 	leaving bool
 	gone    chan struct{}
-	// inactive says that the jobs do not know the node yet. Its agent has yet to report what it
-	// runs, or runs unknown attempts.
+	// inactive says that jobs cannot use the node yet, because activate has not accepted it.
+	// restated says that the agent has reported which attempts it runs. unknown are those of its
+	// attempts that are not in the coordinator's state.
 	inactive bool
 	restated bool
 	unknown  map[attemptOnNode]bool
@@ -65,7 +66,9 @@ func (c *Coordinator) admit(s *server.AgentStream, h *pb.Hello, from string) (*m
 	}
 	m := c.members[node.Name]
 	back := m != nil
-	if !back { // a later coordinator that does not know the agent makes it join anew; an agent has no ranks before its admission is kept
+	if !back {
+		// A later coordinator may not know the agent, and then admits it anew. This is safe,
+		// because the agent has no ranks before the log has stored its admission.
 		known := replica.Member{Node: node, Instance: h.GetInstance(), Patience: c.patience()}
 		m = c.expect(known)
 		c.apply(replica.Entry{At: now(), Admitted: &known})
@@ -95,17 +98,18 @@ func (c *Coordinator) admit(s *server.AgentStream, h *pb.Hello, from string) (*m
 		c.send(m, wire.FromOrder(wire.Order{Job: c.onlyJob.Job.ID, Do: job.Finish{Result: *c.onlyJob.Result}}))
 	case back && !m.inactive:
 		c.applyEvent(cluster.Rejoined{Node: m.name})
-	case back: // what the agent runs is not known yet
+	case back: // the agent has not reported yet what it runs
 	default:
 		m.inactive, m.restated = true, h.GetEpoch() == ""
 		c.nodeCameIn()
 		c.activate(m)
 	}
-	c.queries.agentBack(m) // once the agent knows its jobs
+	c.queries.agentBack(m) // after the orders that tell the agent its jobs
 	return m, nil
 }
 
-// expect adds an agent that should come soon. If it does not come, it is lost.
+// expect adds an agent that has joined or should come back. The agent is lost if it stays silent
+// for its patience.
 func (c *Coordinator) expect(known replica.Member) *member {
 	m := &member{
 		name: known.Node.Name, addr: known.Node.Addr, machine: known.Node.Labels[placement.MachineLabel],
@@ -127,7 +131,7 @@ func (m *member) unlink() {
 // streamEnded notes that the stream of an agent has ended. The agent may come back within its
 // lease.
 func (c *Coordinator) streamEnded(m *member, s *server.AgentStream) {
-	c.takeAll(m, s) // including its last messages
+	c.takeAll(m, s) // including the last messages of the stream
 	delete(c.succession.departing, s)
 	if m.stream == s {
 		m.unlink()
@@ -152,7 +156,8 @@ func (c *Coordinator) silent(m *member, fired time.Time) {
 	heard, by := m.Overdue(fired)
 	switch {
 	case c.members[m.name] != m || by < 0:
-	case by > wire.Paused && m.excused != heard: // this process was paused too
+	case by > wire.Paused && m.excused != heard:
+		// This process was paused, so the agent may not have been silent.
 		m.excused = heard
 		m.Answer(m.stream)
 		m.Reprieve(wire.Reprieval)
@@ -163,7 +168,7 @@ func (c *Coordinator) silent(m *member, fired time.Time) {
 	}
 }
 
-// fence cuts off an agent that does not read its orders.
+// fence cuts off an agent that does not read its orders. The agent is lost once its lease is over.
 func (c *Coordinator) fence(m *member, s *server.AgentStream) {
 	if m.stream != s {
 		return
@@ -179,7 +184,7 @@ func (c *Coordinator) removeMember(m *member, why string, end error) {
 	c.roster.remove(m)
 	m.Stop()
 	close(m.gone)
-	c.succession.replace(m.name) // before the agent is released
+	c.succession.replace(m.name) // before the release below, because release waits until another node votes
 	switch s := m.stream; {
 	case s == nil:
 	case end == nil:

@@ -28,7 +28,7 @@ type queries struct {
 type query struct {
 	wire.Inquiry
 	id string
-	// nodes are the nodes that the client chose; none means all.
+	// nodes are the nodes that the client chose; if there are none, it asks all nodes.
 	nodes map[string]bool
 	// job is the job that the question is about. It is nil for a question about nodes.
 	job *trackedJob
@@ -49,8 +49,9 @@ type query struct {
 	limit *time.Timer
 }
 
-// pendingAnswer is what a node has to deliver. again says that the node must be asked again after
-// its present delivery, because the job has received the node again.
+// pendingAnswer says how far a node is with its answer. delivers says that the node has begun to
+// deliver. again says that the node must be asked again after this delivery, because the job has
+// meanwhile received the node a second time.
 type pendingAnswer struct{ delivers, again bool }
 
 // start asks the nodes. The query ends when done is closed.
@@ -124,7 +125,8 @@ func (qs *queries) targets(q *query) (targets []string) {
 // asks reports whether the client asks this node.
 func (q *query) asks(node string) bool { return len(q.nodes) == 0 || q.nodes[node] }
 
-// ask asks one node. If the node is not connected, it is asked when it is back, if there is time.
+// ask asks one node. If the node is not connected, agentBack asks it later, provided that answers
+// keep coming until then.
 func (qs *queries) ask(q *query, node string) {
 	if q.ended {
 		return
@@ -144,11 +146,13 @@ func (qs *queries) ask(q *query, node string) {
 	}
 }
 
-// goesOn reports whether answers keep coming, so that a node which is away may come back in time.
+// goesOn reports whether answers keep coming, so that a node which is not connected may come back
+// in time.
 func (q *query) goesOn() bool { return q.Follows() && (q.job == nil || q.job.Result == nil) }
 
-// questionFor returns the question for one node. If there are too many files to name, the node
-// delivers them whole, and the client drops what it already has.
+// questionFor returns the question for one node. If the client has read more files than the
+// question may name, the node delivers the other files whole, and the client drops what it already
+// has.
 func (q *query) questionFor(node string) wire.Question {
 	question := q.Question
 	if question.About == wire.AboutLogs {
@@ -183,9 +187,9 @@ func (qs *queries) nodeAssigned(j *trackedJob, node string) {
 	}
 }
 
-// agentBack asks an agent that is new or back for all answers that it does not deliver: the agent
-// may not have received these questions. It asks for samples in any case, because the old
-// connection may seem alive.
+// agentBack asks an agent that is new or back for all answers that it is not delivering, because
+// the agent may not have received these questions. It asks for samples in any case, because the
+// stream that seems to deliver them may be dead.
 func (qs *queries) agentBack(m *member) {
 	for _, q := range qs.open {
 		p := q.pending[m.name]

@@ -18,14 +18,14 @@ import (
 // roster is the coordinator's list of agents.
 type roster struct {
 	members map[string]*member
-	// byAddr has one node at each address.
+	// byAddr has the name of one node at each address.
 	byAddr map[netip.Addr]string
 	// everJoined are nodes that have been members of the only job under this coordinator. refused
-	// are nodes that this coordinator has refused since. tooFewNodes says that the job ended
-	// because of refusals.
+	// are nodes that this coordinator has refused and not admitted later. tooFewNodes says that the
+	// job ended because of refusals.
 	everJoined, refused map[string]bool
 	tooFewNodes         bool
-	// allNodesKnown says that the only job need not wait for more of its nodes.
+	// allNodesKnown says that the only job does not have to wait for more of its nodes.
 	allNodesKnown bool
 	// restored says that an earlier coordinator has admitted agents.
 	restored bool
@@ -47,7 +47,8 @@ func (r *roster) member(node string) (*member, error) {
 
 func (r *roster) add(m *member) { r.members[m.name], r.byAddr[m.addr] = m, m.name }
 
-// remove removes an agent. Another agent of the same machine may have its address.
+// remove removes an agent. If another agent of the same machine shares the address, byAddr names
+// that agent from then on.
 func (r *roster) remove(m *member) {
 	delete(r.members, m.name)
 	if r.byAddr[m.addr] != m.name {
@@ -77,7 +78,7 @@ func (c *Coordinator) nodeCameIn() {
 	}
 }
 
-// activateAll activates the nodes that have waited for all nodes of the job.
+// activateAll ends the wait for all nodes of the job, and activates the nodes that have joined.
 func (c *Coordinator) activateAll() {
 	if c.allNodesKnown {
 		return
@@ -88,8 +89,8 @@ func (c *Coordinator) activateAll() {
 	}
 }
 
-// activate offers a node to the jobs, once the node has reported what it runs and none of that is
-// unknown.
+// activate lets jobs use a node, once its agent has reported which attempts it runs and the
+// coordinator knows all of them.
 func (c *Coordinator) activate(m *member) {
 	if m.inactive && m.restated && len(m.unknown) == 0 && c.allNodesKnown {
 		m.inactive = false
@@ -97,7 +98,7 @@ func (c *Coordinator) activate(m *member) {
 	}
 }
 
-// shares reports whether a node is on the machine of a member. It may then have the member's
+// shares reports whether a node is on the machine of a member. Only then may both have the same
 // address.
 func (m *member) shares(n placement.Node) bool {
 	return m.machine != "" && m.machine == n.Labels[placement.MachineLabel]

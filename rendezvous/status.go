@@ -17,15 +17,15 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// statusReadTimeout bounds the wait for a client to read the next message of a status. The status
-// takes memory meanwhile.
+// statusReadTimeout bounds the wait for a client to read the next message of a status, because the
+// status takes memory until then.
 const statusReadTimeout = 30 * time.Second
 
 // statusSnapshot is the status at one moment. It is immutable, so that other goroutines may read
 // it.
 type statusSnapshot struct {
 	report.Status
-	// pastNodes are the nodes of jobs that are over, by ID.
+	// pastNodes has, for each job that is over, its nodes by name.
 	pastNodes map[string]map[string]bool
 }
 
@@ -83,8 +83,8 @@ func (c *Coordinator) statusSnapshot(q report.Query) (statusSnapshot, error) {
 	return s, nil
 }
 
-// charges returns how the time of a cluster's nodes was spent until now, and the charges of each
-// job.
+// charges returns since when a cluster has counted the time of its nodes, how that time was spent,
+// and the charges of each job.
 func (c *Coordinator) charges() (counted time.Time, all []report.Charge, byJob map[string][]report.Charge) {
 	if c.state.OnlyJob() != nil {
 		return counted, nil, nil
@@ -123,7 +123,7 @@ func (c *Coordinator) charges() (counted time.Time, all []report.Charge, byJob m
 	return others.Since, all, byJob
 }
 
-// nodeStatus adds the time-dependent values to the cluster's data about a node.
+// nodeStatus completes the cluster's data about a node with the values that depend on the time.
 func (c *Coordinator) nodeStatus(n report.NodeStatus) report.NodeStatus {
 	if m := c.members[n.Name]; m != nil && (m.stream == nil || time.Since(m.LastHeard()) > c.cfg.Lease/2) {
 		n.Silent = time.Since(m.LastHeard())
@@ -137,11 +137,12 @@ func (c *Coordinator) nodeStatus(n report.NodeStatus) report.NodeStatus {
 	return n
 }
 
-// shownID is how much of a workspace's ID a status contains. Whoever knows the whole ID can submit
-// a job with that workspace.
+// shownID is how many characters of a workspace's ID a status contains. A client that knows the
+// whole ID could submit a job with that workspace.
 const shownID = 12
 
-// jobStatus omits the nodes of a job that is over.
+// jobStatus returns the status of a job. It omits the nodes of a job that is over; answer adds
+// them.
 func (c *Coordinator) jobStatus(j *trackedJob) report.JobStatus {
 	s := report.JobStatus{
 		ID: j.Job.ID, Title: j.Title, Submitted: j.Since, Finished: j.Over, Detached: j.Detached, Reserve: j.Reserve, Within: j.Within,
@@ -184,8 +185,8 @@ func (c *Coordinator) jobStatus(j *trackedJob) report.JobStatus {
 	return s
 }
 
-// why returns why a job waits. Finding the reason takes a plan of all nodes, so why keeps the
-// answer until the state changes.
+// why returns why a job waits. To find the reason, the cluster has to plan for all nodes, so why
+// keeps the answer until the state changes.
 func (c *Coordinator) why(j *trackedJob) string {
 	if j.why == nil || j.why.index != c.state.Index {
 		j.why = &reason{c.state.Index, c.state.Cluster.Why(j.Job.ID)}

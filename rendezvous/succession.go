@@ -19,47 +19,47 @@ import (
 // succession makes sure that another process can take over from the coordinator.
 //
 // In a job whose nodes may all coordinate it, some nodes vote. They receive each entry of the log
-// before its consequences are visible. With fewer than three nodes there is one voter and no shared
-// log. Once others vote, the coordinator waits for a majority before it sends an order, or answers
-// a heartbeat. So a coordinator that was replaced without its knowledge can give no orders and
-// extend no lease.
+// before its consequences are visible. With fewer than three nodes, only the coordinator's node
+// votes, and no other node has the log. Once other nodes vote, the coordinator waits for a majority
+// before it sends an order, or answers a heartbeat. So a coordinator that was replaced without its
+// knowledge can give no orders and extend no lease.
 //
 // A succession belongs to the goroutine of Run.
 type succession struct {
 	c *Coordinator
-	// exclusive says that no other process can have become the coordinator. Any goroutine may read
-	// it.
+	// exclusive says that no other process can have replaced this coordinator. Any goroutine may
+	// read it.
 	exclusive atomic.Bool
 	// term is nil while no other process votes.
 	term   *quorum.Term
 	voters election.VoterSet
-	// want are the processes that should vote, this one first. announced are the other voters that
-	// were reported to people.
+	// want are the processes that should vote, this process first. announced are the names of the
+	// other voters in the newest message to people.
 	want      []quorum.Voter
 	announced string
-	// established says that the job has run long enough for a takeover to be useful. The timer is
-	// nil before ranks start.
+	// established says that the job has run long enough for a takeover to be useful. The timer
+	// establishes sets it, and is nil before ranks start.
 	established bool
 	establishes *time.Timer
-	// inviting says that the process at the job's home is being invited. invitation is not nil once
-	// this coordinator gives up its job for another coordinator that has invited it. invitation is
-	// final once Run has returned.
+	// inviting says that a goroutine is inviting the process at CandidateConfig.Home. invitation is
+	// set once this coordinator gives up its job for another coordinator that has invited it.
+	// invitation no longer changes once Run has returned.
 	inviting   bool
 	invitation *wire.ElsewhereError
 	// peers are a cluster's other coordinators by address. silent are the addresses of peers that
 	// do not answer.
 	peers  map[string]quorum.Voter
 	silent map[string]bool
-	// departing are the streams of agents that have left, but whose nodes vote until other nodes
-	// vote instead.
+	// departing are the streams of agents that have said goodbye, but whose nodes must vote until
+	// other nodes vote instead.
 	departing map[*server.AgentStream]bool
 }
 
-// ErrDeposed is the error of a coordinator that another one may have replaced.
+// ErrDeposed is the error of a coordinator that another coordinator may have replaced.
 var ErrDeposed = errors.New("this node no longer coordinates the job: a majority of the nodes that could take over does not answer it")
 
-// establishAfter is how much of a job may be lost if its first coordinator dies before other
-// processes know the job. So a launch waits for no vote.
+// establishAfter is how long ranks run before the coordinator shares the log. If the first
+// coordinator dies in this time, the job is lost. In return, a launch waits for no vote.
 const establishAfter = time.Second
 
 func newSuccession(c *Coordinator) *succession {
@@ -77,7 +77,7 @@ func (s *succession) ousted() <-chan struct{} {
 // candidate returns this process as a candidate. It returns nil if no other process can take over.
 func (s *succession) candidate() *Candidate { return s.c.cfg.Candidate }
 
-// offer notes that the node of an agent could vote.
+// offer notes that the node of an agent could vote, and tells the agent which processes vote.
 func (s *succession) offer(m *member, v *pb.Voter) {
 	if s.c.onlyJob == nil {
 		s.sendVoters(m)
@@ -92,8 +92,8 @@ func (s *succession) offer(m *member, v *pb.Voter) {
 	s.update()
 }
 
-// replace makes another node vote instead of a node that has left. If that node was the first one,
-// replace invites it.
+// replace makes another node vote instead of a node that has left. It also starts inviting the
+// process at CandidateConfig.Home, which may have been on that node.
 func (s *succession) replace(node string) {
 	if s.candidate() != nil && s.c.onlyJob != nil && s.c.onlyJob.Result == nil {
 		s.voters.Remove(node)
@@ -206,7 +206,7 @@ func (s *succession) release(node string, l *server.AgentStream) {
 	s.departing[l] = true
 	s.term.Release(node, func(err error) {
 		if err != nil {
-			return // another coordinator has to know this
+			return // another coordinator has to release the agent
 		}
 		go s.c.post(func() {
 			delete(s.departing, l)
@@ -216,7 +216,7 @@ func (s *succession) release(node string, l *server.AgentStream) {
 }
 
 // awaitDepartures waits until no agent is about to leave, but no longer than the limit. It reports
-// whether an agent stays and has work to do.
+// whether an agent stays whose job is not over.
 func (s *succession) awaitDepartures(limit time.Duration) (stays bool) {
 	late := time.After(limit)
 	for {
@@ -234,8 +234,8 @@ func (s *succession) awaitDepartures(limit time.Duration) (stays bool) {
 	}
 }
 
-// departures are the agents that are about to leave. next is closed when one of them has left; it
-// is nil if no agent is about to leave. stays says that other agents stay.
+// departures says which agents are about to leave. next is closed when one of them has left; it is
+// nil if no agent is about to leave. stays says that other agents stay.
 type departures struct {
 	next  <-chan struct{}
 	stays bool

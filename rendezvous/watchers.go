@@ -25,8 +25,8 @@ type watcher struct {
 // maxUpdates bounds the updates that wait for one watcher.
 const maxUpdates = 256
 
-// watch sends a client the present state of a job, and then every decision. Without an owner the
-// job ends.
+// watch sends a client the present state of a job, and then every decision. With owner, the job
+// ends once the client and all other owners have gone, except if the job is detached.
 func (c *Coordinator) watch(j *trackedJob, owner bool) *watcher {
 	w := &watcher{
 		job: j, updates: make(chan wire.Update, maxUpdates), owner: owner && !j.Detached,
@@ -50,7 +50,8 @@ func (c *Coordinator) watch(j *trackedJob, owner bool) *watcher {
 	return w
 }
 
-// tell sends an update to all watchers, once the update may be seen.
+// tell sends an update to all watchers once the log has stored the entries that led to it. It drops
+// a watcher that reads too slowly.
 func (c *Coordinator) tell(j *trackedJob, u wire.Update) {
 	c.log.Then(func() {
 		for w := range j.watchers {
@@ -64,8 +65,8 @@ func (c *Coordinator) tell(j *trackedJob, u wire.Update) {
 	})
 }
 
-// unwatch forgets a client. The job ends if the client is an owner that has died, or that stays
-// away for a lease.
+// unwatch forgets a client. If the client was the last owner, the job ends: at once if the client
+// has died, and otherwise after a lease in which no owner has come.
 func (c *Coordinator) unwatch(w *watcher, died bool) {
 	j := w.job
 	delete(j.watchers, w)
@@ -101,7 +102,7 @@ func (s clientService) follow(stream updateStream, w *watcher) error {
 	leads := make(chan struct{}, 1)
 	for {
 		select {
-		case <-heartbeat.C: // a coordinator that does not lead any more sends no heartbeat
+		case <-heartbeat.C: // a coordinator that no longer leads sends no heartbeat
 			s.c.post(func() {
 				s.c.log.Vouch(func() {
 					select {
@@ -126,7 +127,7 @@ func (s clientService) follow(stream updateStream, w *watcher) error {
 	}
 }
 
-// sendRest sends the updates from before the end of the coordinator.
+// sendRest sends the updates that were queued before the coordinator ended.
 func (s clientService) sendRest(stream updateStream, w *watcher) error {
 	for {
 		select {

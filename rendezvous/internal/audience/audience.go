@@ -32,7 +32,7 @@ type Listeners struct {
 	Journal io.Writer
 }
 
-// New returns an audience that Close ends.
+// New returns an audience. The caller must call Close.
 func New(to Listeners) *Audience {
 	missed := func(n int) { to.Warn(fmt.Errorf("%d messages are not shown: the reader is too slow", n)) }
 	return &Audience{to: to, messages: asyncwriter.New(missed), journal: newJournal(to.Journal, to.Warn)}

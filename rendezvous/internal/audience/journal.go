@@ -15,12 +15,13 @@ import (
 // maxSize bounds a journal, in bytes.
 const maxSize = 64 << 20
 
-// These lines are not events of the job itself. The first two are the first and the last line of a
-// journal.
+// These are the names of lines that are not events of the job itself. eventSubmission is the first
+// line of a journal, and eventResult is the last line.
 const (
 	eventSubmission = "submission"
 	eventResult     = "result"
-	// eventStart has what is known about the newest start. It is repeated when more is known.
+	// eventStart has what is known about the newest start. The journal has another such line when
+	// more is known.
 	eventStart = "start"
 )
 
@@ -74,8 +75,8 @@ func eventName(ev job.Event) string {
 	}
 }
 
-// journal writes in a goroutine of its own. It ends with the first error: a journal with holes
-// would mislead. A nil Journal writes nothing.
+// journal writes in a goroutine of its own. It ends with the first error, because a journal with
+// holes would mislead. A nil journal writes nothing.
 type journal struct {
 	w     io.Writer
 	size  int

@@ -1,5 +1,5 @@
-// Package cohorts is the lighthouse, in the coordinator, of a job with replica groups. It tells
-// their nodes which groups train together.
+// Package cohorts is the part of the coordinator that does the work of torchft's lighthouse: it
+// tells the nodes of a job's replica groups which groups train together.
 package cohorts
 
 import (
@@ -10,10 +10,12 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// These are options of torchft's lighthouse. The wait for a replica that does not ask must be well
-// below a minute, because after a minute torchft's trainers give a step up. A replica beats ten
-// times a second on its own node, so 2 s of silence are enough. torchft waits 5 s, and its groups
-// lose that time whenever one of them is stopped.
+// joinTimeout, BeatTimeout and reasonPersist are like options of torchft's lighthouse. joinTimeout
+// is the wait for a replica that does not ask to train. It must be well below a minute, because
+// torchft's trainers give a step up after a minute. A replica sends ten heartbeats a second to its
+// own node, so 2 s of silence mean that it is gone. torchft waits 5 s, and its groups lose that
+// time whenever one of them is stopped. reasonPersist is how long a reason must last before people
+// are told.
 const (
 	joinTimeout   = 10 * time.Second
 	BeatTimeout   = 2 * time.Second
@@ -21,11 +23,11 @@ const (
 	// DecideEvery is the time between two decisions while replicas ask.
 	DecideEvery = 100 * time.Millisecond
 	// takeover is how long members of the last cohort may stay silent when another process becomes
-	// coordinator. Living agents come back sooner.
+	// coordinator. Agents that still run come back sooner.
 	takeover = 300 * time.Millisecond
 )
 
-// Job is the job, as the coordinator's state has it.
+// Job gives access to a job in the coordinator's state.
 type Job interface {
 	// Over reports whether the job is over.
 	Over() bool
@@ -37,30 +39,31 @@ type Job interface {
 	Cohort() (id int64, members []lighthouse.Replica)
 	// Happened adds a cohort to the log.
 	Happened(ev job.Cohort)
-	// Answer sends a cohort to a node, once the log is kept.
+	// Answer sends a cohort to a node, once the log has stored the cohort.
 	Answer(node string, c wire.Cohort)
 }
 
-// Cohorts is the lighthouse of a job. Only cohorts with a new ID are in the log. The agents know
-// which replicas have asked, and repeat the requests to the next coordinator. Cohorts belongs to
-// one goroutine.
+// Cohorts is the lighthouse of a job. The log has only cohorts with a new ID. It does not have the
+// requests of replicas: the agents know these, and repeat them to the next coordinator. Cohorts
+// belongs to one goroutine.
 type Cohorts struct {
 	job   Job
 	post  func(func())
 	state *lighthouse.State
-	// from has the node and the start of each group's replicas, by group.
+	// from says, for each group, which node reports its replicas, and for which attempt.
 	from map[int]replicaOf
-	// timer fires when a cohort may have become possible with time. It is nil while no replica
-	// asks.
+	// timer makes the lighthouse decide again, because a cohort may become possible as time passes.
+	// It is nil while no replica asks.
 	timer *time.Timer
-	// why says why there is no cohort, and since is when that began. told is the reason that people
-	// have been told.
+	// why says why there is no cohort, and since is when this reason began. told is the last reason
+	// that people were told.
 	why   string
 	since time.Time
 	told  string
 }
 
-// replicaOf is a start of a replica group, and the node that reports its replicas.
+// replicaOf is an attempt of a replica group, and the node that reports its replicas. attempt is -1
+// while it is not known.
 type replicaOf struct {
 	node    string
 	attempt int
@@ -127,7 +130,8 @@ func (c *Cohorts) timerFired() {
 	}
 }
 
-// form tells the members of a cohort about it, once a new ID is kept.
+// form tells the members of a cohort about the cohort. It adds a cohort with a new ID to the log
+// first.
 func (c *Cohorts) form(o lighthouse.Outcome) {
 	formed := o.Cohort
 	if o.Changed || c.told != "" {
@@ -147,7 +151,8 @@ func (c *Cohorts) form(o lighthouse.Outcome) {
 	}
 }
 
-// answer sends a replica's node the answer. A node that is away asks again when it is back.
+// answer answers a replica's request through the replica's node. A node that is not connected asks
+// again when it is back.
 func (c *Cohorts) answer(to lighthouse.Request, with wire.Cohort) {
 	of, trains := c.from[to.Group]
 	if !trains {
@@ -157,7 +162,8 @@ func (c *Cohorts) answer(to lighthouse.Request, with wire.Cohort) {
 	c.job.Answer(of.node, with)
 }
 
-// lack notes why there is no cohort, and tells people once the reason has lasted for a while.
+// lack notes why there is no cohort, and tells people once the same reason has lasted for
+// reasonPersist.
 func (c *Cohorts) lack(now time.Time, why string) {
 	switch {
 	case why != c.why:
@@ -169,8 +175,8 @@ func (c *Cohorts) lack(now time.Time, why string) {
 	}
 }
 
-// Close ends the timer. A job without replica groups has no Cohorts, and a nil Cohorts needs no
-// end.
+// Close stops the timer. Close may be called on nil, because a job without replica groups has no
+// Cohorts.
 func (c *Cohorts) Close() {
 	if c != nil && c.timer != nil {
 		c.timer.Stop()

@@ -1,10 +1,10 @@
 // Package depot spreads workspaces over the nodes of a coordinator.
 //
-// The coordinator sends a workspace to the first nodes itself, and names nodes that have it to the
-// others. Each source serves a few nodes at a time, and each node that has received the workspace
-// is a further source. So the number of nodes with the workspace doubles with each transfer, and
-// the coordinator's work does not grow with the number of nodes. What the depot knows about a node
-// lasts as long as the node's stream. So the death of a node, or a change of coordinators, leaves
+// The coordinator itself sends a workspace to the first nodes. To each later node, it names a node
+// that has the workspace. Each source serves a few nodes at a time, and each node that has received
+// the workspace is a further source. So the number of nodes with the workspace doubles with each
+// transfer, and the coordinator's work does not grow with the number of nodes. The depot forgets a
+// node when the node's stream ends. So the death of a node, or a change of coordinators, leaves
 // nothing to correct.
 package depot
 
@@ -24,13 +24,13 @@ import (
 const (
 	// perSource is how many nodes get a workspace from one source at a time.
 	perSource = 2
-	// If there are enough other sources, the coordinator leaves the sending to them. It still
-	// serves a node that has failed at maxFailures sources, because that node may not reach any
-	// other node.
+	// If the number of other sources is at least enough, the coordinator lets these sources serve
+	// the nodes. It still serves a node that has failed at maxFailures sources, because that node
+	// may not reach any other node.
 	enough      = 2
 	maxFailures = 2
-	// absentLimit bounds the wait for any source of a workspace. After a change of coordinators,
-	// nodes that have the workspace take a moment to join.
+	// absentLimit bounds the wait for any source of a workspace. A wait can help, because after a
+	// change of coordinators, nodes that have the workspace take a moment to join.
 	absentLimit = time.Minute
 )
 
@@ -57,8 +57,8 @@ type item struct {
 	id    string
 	users int
 
-	// loading is held while the archive is looked for or kept. archive is nil if the archive is not
-	// here.
+	// loading is locked while Load or Keep looks for the archive or stores it. archive is nil if
+	// this process does not have the archive.
 	loading sync.Mutex
 	archive *workspace.Archive
 
@@ -67,7 +67,8 @@ type item struct {
 	own    *Source
 	free   []*Source
 	others int
-	// waiting may get the workspace from any source. stranded may get it only from this process.
+	// waiting are nodes that may get the workspace from any source. stranded are nodes that may get
+	// it only from this process.
 	waiting, stranded []*wait
 }
 
@@ -79,10 +80,10 @@ type Source struct {
 	gone bool
 }
 
-// wait is a node without a source.
+// wait is the wait of one node for a source.
 type wait struct{ found chan *Source }
 
-// Use is a use of a workspace, until Close.
+// Use makes the depot keep a workspace until Close.
 type Use struct {
 	depot *Depot
 	*item
@@ -102,7 +103,8 @@ func (d *Depot) Open(id string) *Use {
 	return &Use{depot: d, item: it}
 }
 
-// Archives returns uses of all workspaces that are in use and here. The caller must close each.
+// Archives returns a use of each workspace whose archive the depot has open. The caller must close
+// each use.
 func (d *Depot) Archives() (all []*Use) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -182,8 +184,8 @@ func (u *Use) keep(a *workspace.Archive) {
 	u.serve()
 }
 
-// Find waits for a source for a node that has failed at some sources. The caller must return the
-// source with Done.
+// Find waits for a source from which a node can get the workspace. failed is at how many sources
+// the node has failed. The caller must return the source with Done.
 func (u *Use) Find(ctx context.Context, failed int) (*Source, error) {
 	if _, err := u.Load(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -224,7 +226,7 @@ func (u *Use) absent() bool {
 	return u.own == nil && u.others == 0
 }
 
-// forget ends a wait that may have just found a source.
+// forget ends a wait. If the wait has just found a source, forget returns the source.
 func (u *Use) forget(w *wait) {
 	u.depot.mu.Lock()
 	this := func(x *wait) bool { return x == w }
@@ -237,7 +239,7 @@ func (u *Use) forget(w *wait) {
 	}
 }
 
-// Done returns a source. A source that has failed is not used again, unless it is this process.
+// Done returns a source. Only this process is used as a source again after it has failed.
 func (u *Use) Done(s *Source, failed bool) {
 	u.depot.mu.Lock()
 	defer u.depot.mu.Unlock()
@@ -270,7 +272,7 @@ func (u *Use) Add(addr string) (remove func()) {
 	}
 }
 
-// remove ends the use of a source. Its entries in free are skipped later.
+// remove ends the use of a source. The method any skips the source's entries in free later.
 func (u *Use) remove(s *Source) {
 	if !s.gone {
 		s.gone = true
@@ -284,8 +286,8 @@ func (it *item) serve() {
 	it.waiting = it.assign(it.waiting, it.any)
 }
 
-// assign gives sources to the first waiting nodes, as long as choose has one. It returns the other
-// nodes.
+// assign gives sources to the first waiting nodes, as long as choose returns a source. It returns
+// the nodes that still wait.
 func (it *item) assign(waiting []*wait, choose func() *Source) []*wait {
 	for len(waiting) > 0 {
 		s := choose()

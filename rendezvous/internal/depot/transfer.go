@@ -15,8 +15,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/workspace"
 )
 
-// Serve gives one agent the workspace that it asks for. If done is closed first, the error is
-// ending.
+// Serve gives one agent the workspace that it asks for. If done is closed first, Serve returns the
+// error ending.
 func (d *Depot) Serve(stream pb.Rendezvous_FetchServer, done <-chan struct{}, ending error) error {
 	m, err := stream.Recv()
 	if err != nil {
@@ -98,8 +98,8 @@ func send(stream pb.Rendezvous_FetchServer, use *Use, from *Source) error {
 	}
 }
 
-// TakeIn receives a workspace. It is the workspace of a job that will be submitted, or a copy for
-// the time when this process coordinates.
+// TakeIn receives a workspace. A client sends the workspace of a job that it will submit. The
+// leader sends copies, which this process needs if it becomes the leader.
 func (d *Depot) TakeIn(stream grpc.ClientStreamingServer[pb.OfferRequest, pb.OfferReply]) error {
 	m, err := stream.Recv()
 	if err != nil {
@@ -136,7 +136,7 @@ func (d *Depot) TakeIn(stream grpc.ClientStreamingServer[pb.OfferRequest, pb.Off
 }
 
 // Hold keeps a submission's workspace, if it has one, until the caller calls release. The error
-// says that the workspace is not here; release must be called all the same.
+// says that the workspace is not here. The caller must call release even after an error.
 func (d *Depot) Hold(id string) (release func(), err error) {
 	if id == "" {
 		return func() {}, nil

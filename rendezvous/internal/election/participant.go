@@ -22,9 +22,9 @@ import (
 // Config describes a participant. Addr is empty if the participant does not listen yet.
 type Config struct {
 	Node, Addr string
-	// Peers are the addresses of a cluster's coordinators, including Addr, in the same order for
-	// each. A job has none. Facts are options that must be the same for all coordinators. File
-	// keeps this coordinator's log.
+	// Peers are the addresses of a cluster's coordinators. All coordinators have the same list, in
+	// the same order, and it contains Addr. For a job, Peers is empty. Facts are options that must
+	// be the same for all coordinators. File keeps this coordinator's log.
 	Peers []string
 	Facts map[string]string
 	File  *log.File
@@ -93,11 +93,12 @@ func (p *Participant) Close() {
 	p.busy.Wait()
 }
 
-// Transfer makes another process lead, if one has enough of the log.
+// Transfer makes another process lead, if another process has enough of the log. It returns when
+// this process no longer leads.
 func (p *Participant) Transfer() {
 	if log := p.quorumLog(); log != nil {
 		over := make(chan struct{})
-		log.Transfer(func(error) { close(over) }) // this process gives up in any case
+		log.Transfer(func(error) { close(over) }) // this process gives up even after an error
 		<-over
 	}
 }
@@ -116,8 +117,8 @@ func (p *Participant) quorumLog() *quorum.Log {
 	return p.log
 }
 
-// Open listens at an address of this node and follows a coordinator that wants this voter. If that
-// fails, it returns the zero Voter.
+// Open listens at an address of this node, and follows a coordinator that wants this process as a
+// voter. If listening fails, it returns the zero Voter.
 func (p *Participant) Open(at netip.Addr) quorum.Voter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,9 +170,10 @@ func (p *Participant) Found() error {
 	return nil
 }
 
-// With these election timeouts a new coordinator is elected within a third of a lease, unless the
-// vote is split. A deposed coordinator knows as soon that it is deposed. Peers do nothing else, so
-// they have time for one split vote.
+// These divide a lease into election timeouts. In a job, a new coordinator is then elected within a
+// third of a lease, if the vote is not split. In the same time, a deposed coordinator learns that
+// it is deposed. The timeout of a cluster's peers is half as long, because peers do no other work.
+// This leaves time for one split vote.
 const (
 	ElectionsPerLease     = 6
 	PeerElectionsPerLease = 12
@@ -189,7 +191,7 @@ func (p *Participant) start(open func(quorum.Config) (*quorum.Log, error)) error
 	if err != nil {
 		return fmt.Errorf("cannot write the coordinator's log: %w", err)
 	}
-	if p.log = log; p.self.ID != log.Self().ID { // the peer was started again
+	if p.log = log; p.self.ID != log.Self().ID { // a restarted peer keeps its ID
 		p.self = log.Self()
 	}
 	p.busy.Go(func() {

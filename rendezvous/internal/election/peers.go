@@ -17,18 +17,18 @@ import (
 // A cluster may have several coordinators, its peers. Each keeps the log in a file of its own, and
 // one of them leads. At the first start all peers must be there. The first peer of the list then
 // founds the log, so that there are never two logs. After that a majority is enough. A restarted
-// peer is the same voter. A peer that has lost its file is a new voter. So is a peer at a new
-// address of a changed list. It replaces the voter at its address once the leader has contact with
-// it.
+// peer is the same voter as before. A peer that has lost its file is a new voter, and so is a peer
+// whose address is new in the list. A new voter replaces the former voter at its address once the
+// leader has contact with the new voter.
 
-// disk keeps the log of a peer as its voter.
+// disk keeps the log of this peer's voter in the peer's file.
 type disk struct{ *Participant }
 
 // ErrClosed says that the participant is closing.
 var ErrClosed = errors.New("it is leaving")
 
-// Keep waits for the disk. If a disk hangs, it silences this peer, so that another peer leads.
-// After a lease this peer ends.
+// Keep waits for the disk. Meanwhile this peer is silent, so that another peer leads if the disk
+// hangs. After a lease Keep fails, and this peer ends.
 func (d disk) Keep(state []byte, changes [][]byte) error {
 	done := make(chan error, 1)
 	late := time.NewTimer(d.cfg.Lease)
@@ -68,7 +68,7 @@ func (p *Participant) Resume() error {
 func (p *Participant) OtherPeers() []string {
 	others := slices.DeleteFunc(slices.Clone(p.cfg.Peers), func(addr string) bool { return addr == p.cfg.Addr })
 	if log := p.quorumLog(); log != nil {
-		leader := log.Leader().Addr // the leader may change meanwhile
+		leader := log.Leader().Addr // read only once, because the leader may change meanwhile
 		if i := slices.Index(others, leader); i > 0 {
 			others = slices.Insert(slices.Delete(others, i, i+1), 0, leader)
 		}
@@ -94,8 +94,8 @@ func (p *Participant) meetPeers() {
 	}
 }
 
-// meetPeersOnce founds the log if this is the first of the peers, and if all peers are there and
-// new. It returns what is missing, as a text.
+// meetPeersOnce founds the log if this peer is the first in the list, and if all peers are there
+// and have no log. It returns what is missing, as a text.
 func (p *Participant) meetPeersOnce() (missing string) {
 	type answer struct {
 		addr     string

@@ -18,17 +18,16 @@ import (
 )
 
 // A process that is not the coordinator tells callers where the coordinator is. While no leader is
-// known, it holds a caller on its connection. A connection with its TLS handshake costs more than
-// everything else about a question. If thousands of callers reconnected repeatedly, they would
-// delay the election that they wait for.
+// known, it holds a caller on its connection. Most of the cost of a question is its connection with
+// the TLS handshake. If thousands of callers reconnected repeatedly, they would delay the election
+// that they wait for.
 
 const (
-	// HoldsPerLease is the part of a lease for which a caller is held if it does not say how long
-	// it waits. MaxHoldsPerLease is the part for a caller that says how long.
+	// A caller that does not say how long it waits is held for a lease divided by HoldsPerLease. A
+	// caller that says how long is held for a lease divided by MaxHoldsPerLease at most.
 	HoldsPerLease    = 8
 	MaxHoldsPerLease = 4
-	// spreadsPerLease is the part of a lease over which the return of callers without a leader is
-	// spread.
+	// Callers without a leader return at random times within a lease divided by spreadsPerLease.
 	spreadsPerLease = 20
 	// Pace is the mean time between callers that go to a new leader.
 	Pace = 100 * time.Microsecond
@@ -41,10 +40,10 @@ type Caller struct {
 	Lost string
 }
 
-// Client returns a caller that says nothing more about itself.
+// Client returns the Caller for a client, which says nothing about itself.
 func (p *Participant) Client() Caller { return Caller{Hold: p.cfg.Lease / HoldsPerLease} }
 
-// Agent returns the caller with a hello.
+// Agent returns the Caller for an agent that has sent this hello.
 func (p *Participant) Agent(h *pb.Hello) Caller {
 	c := p.Client()
 	if patience := h.GetPatience().AsDuration(); patience > 0 {
@@ -55,9 +54,9 @@ func (p *Participant) Agent(h *pb.Hello) Caller {
 }
 
 // AwaitCoordinator returns nil once the coordinator is in this process, or an error with other
-// places where the coordinator may be. It waits while this process knows no leader except, perhaps,
-// the one that the caller has just lost. If that leader still leads, the caller gets its address
-// once this process is in contact with it again.
+// places where the coordinator may be. It waits while this process knows no leader, or only the
+// leader that the caller has just lost. If that leader still leads, the error has its address once
+// this process is in contact with it again.
 func (p *Participant) AwaitCoordinator(ctx context.Context, caller Caller) error {
 	p.asking.Add(1)
 	defer p.asking.Add(-1)
@@ -91,13 +90,14 @@ func (p *Participant) AwaitCoordinator(ctx context.Context, caller Caller) error
 // ErrElsewhere ends a connection before the handshake, to save its cost.
 var ErrElsewhere = errors.New("the coordinator is elsewhere")
 
-// maxHandshakeHold is shorter than the longest time that an agent waits for a handshake.
+// maxHandshakeHold bounds the time for which HoldHandshake holds a caller. It is shorter than the
+// longest time that an agent waits for a handshake.
 const maxHandshakeHold = 25 * time.Second
 
 // HoldHandshake is a [server.HoldFunc]. It admits a few callers, so that they learn where the
-// coordinator is. If there are many callers, the others wait before their handshakes. Each of these
-// costs one handshake if this process becomes the coordinator, and none otherwise. A caller that is
-// disconnected tries the next address of its list.
+// coordinator is. If there are many callers, the others wait before their handshakes. Each waiting
+// caller costs one handshake if this process becomes the coordinator, and none otherwise. A caller
+// that is disconnected tries the next address of its list.
 func (p *Participant) HoldHandshake(ctx context.Context, waiting *atomic.Int64) error {
 	if p.quorumLog() == nil {
 		return nil
@@ -135,7 +135,7 @@ func (p *Participant) leader() quorum.Voter {
 	return quorum.Voter{}
 }
 
-// Elsewhere returns an error that the coordinator is not in this process, with the places where it
+// Elsewhere returns an error that says that the coordinator is not in this process, and where it
 // may be.
 func (p *Participant) Elsewhere() error {
 	e := &wire.ElsewhereError{Leader: p.leader().Addr}

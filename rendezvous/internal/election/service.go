@@ -112,7 +112,7 @@ func (p *Participant) Call(addr string, limit time.Duration, f func(context.Cont
 	if err != nil {
 		return fmt.Errorf("cannot talk to %s: %w", addr, err)
 	}
-	defer func() { _ = conn.Close() }() // closed once only
+	defer func() { _ = conn.Close() }() // it fails only if it was closed before
 	ctx, cancel := context.WithTimeout(p.closed, limit)
 	defer cancel()
 	return f(ctx, pb.NewQuorumClient(conn))

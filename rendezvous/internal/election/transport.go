@@ -42,16 +42,17 @@ type outgoing struct {
 	size int
 }
 
-// These are bounds on a queue, in messages and in bytes before the last message. Messages beyond
-// the bounds are dropped, and Raft repeats them. chunkSize is how much of a message is sent at a
-// time, in bytes.
+// maxQueued bounds the messages in a queue. maxQueuedBytes bounds their size, except for the last
+// message. Messages beyond the bounds are dropped, and Raft repeats them. chunkSize is how many
+// bytes of a message are sent at a time.
 const (
 	maxQueued      = 64
 	maxQueuedBytes = 8 << 20
 	chunkSize      = 128 << 10
 )
 
-// MaxBacklog bounds the bytes that wait for a voter, before the last message.
+// MaxBacklog bounds the bytes that wait for a voter in both of its queues, except for the last
+// message of each.
 const MaxBacklog = 2 * maxQueuedBytes
 
 var errQueueFull = errors.New("too many bytes wait for this voter")
@@ -86,7 +87,7 @@ func (t *transport) enqueue(m quorum.Message) bool {
 	}
 }
 
-// sent ends messages and makes room for others.
+// sent reports the result of messages to Raft, and makes room for others.
 func (t *transport) sent(q *sendQueue, batch []outgoing, err error) {
 	for _, m := range batch {
 		m.Done(err)
@@ -96,7 +97,7 @@ func (t *transport) sent(q *sendQueue, batch []outgoing, err error) {
 	}
 }
 
-// removeIdle removes a queue, unless it has new messages.
+// removeIdle removes a queue if it has no new messages, and reports whether it did.
 func (t *transport) removeIdle(q *sendQueue) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,14 +121,14 @@ func (p *Participant) Backlog() map[uint64]int {
 	return sizes
 }
 
-// drain sends messages until there have been none for as long as a server keeps an idle connection.
-// After a failed call it closes the connection, because a partition may leave the connection dead
-// for longer than a lease.
+// drain sends the messages of a queue. It ends after a time without messages, which is as long as a
+// server keeps an idle connection. After a failed call it closes the connection, because a
+// partition may leave the connection dead for longer than a lease.
 func (t *transport) drain(q *sendQueue) {
 	var conn *grpc.ClientConn
 	disconnect := func() {
 		if conn != nil {
-			_ = conn.Close() // closed once only
+			_ = conn.Close() // it fails only if it was closed before
 			conn = nil
 		}
 	}
@@ -187,10 +188,11 @@ func (t *transport) sendBatch(conn *grpc.ClientConn, batch []outgoing) error {
 	for _, m := range batch {
 		n, err := t.sendChunks(stream, m, func() { late.Reset(limit) })
 		if chunks += n; err != nil {
-			break // the answer has the reason
+			break // CloseAndRecv returns the reason
 		}
 	}
-	late.Reset(limit * time.Duration(max(1, min(chunks, wire.Window/chunkSize)))) // this is how many chunks may still be on their way
+	// As many chunks as the window holds may still be on their way.
+	late.Reset(limit * time.Duration(max(1, min(chunks, wire.Window/chunkSize))))
 	if _, err := stream.CloseAndRecv(); err != nil {
 		return fmt.Errorf("cannot send messages to another voter: %w", err)
 	}

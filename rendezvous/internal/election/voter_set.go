@@ -11,8 +11,8 @@ import (
 // VoterSet chooses the nodes that vote beside the coordinator's own. The coordinator probes a node
 // first. The node votes only if the coordinator can reach it.
 type VoterSet struct {
-	// unprobed are nodes that have not been probed yet. probing counts probes under way, and failed
-	// counts the last probes that failed in a row.
+	// unprobed are nodes that have not been probed yet. probing counts probes under way. failed
+	// counts the failures since a probe last succeeded.
 	unprobed        voterQueue
 	probing, failed int
 	// pause is the length of the last pause after too many failures.
@@ -22,8 +22,8 @@ type VoterSet struct {
 }
 
 // After maxFailedProbes failures in a row the coordinator probes no node for a while. The first
-// pause is a lease; each later pause is twice as long, up to maxProbePause. A firewall may be
-// mended while the job runs.
+// pause is a lease; each later pause is twice as long, up to maxProbePause. Later probes may
+// succeed, because a firewall may be corrected while the job runs.
 const (
 	maxFailedProbes = 3
 	maxProbePause   = 10 * time.Minute

@@ -1,5 +1,5 @@
-// Package entry writes the entries of a coordinator's log, which contain the messages of agents and
-// clients, and reads them back.
+// Package entry encodes and decodes the entries of a coordinator's log. Entries contain the
+// messages of agents and clients.
 package entry
 
 import (
@@ -28,7 +28,7 @@ func Write(e replica.Entry) []byte {
 	m.At = timestamppb.New(e.At)
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
-		panic(fmt.Sprintf("rendezvous: %T cannot be written: %v", m.GetBody(), err)) // texts become valid UTF-8 where they arrive
+		panic(fmt.Sprintf("rendezvous: %T cannot be written: %v", m.GetBody(), err)) // the receiver of each text has made it valid UTF-8
 	}
 	return b
 }

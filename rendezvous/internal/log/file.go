@@ -15,10 +15,11 @@ import (
 
 // File keeps a log in a directory, for a coordinator that is started again.
 //
-// Entries are handed to the kernel, so the death of the process loses none. Only the beginnings and
-// ends of jobs must survive a power failure, and are forced to the disk. The entries in between
-// concern ranks, and no rank is left when the machine has started again. A snapshot is written
-// beside the log and then renamed, so that there is always the old log or the new one.
+// File hands entries to the kernel, so the death of the process loses none. It forces only some
+// entries to the disk, such as the beginnings and ends of jobs, because only these must survive a
+// power failure. The other entries concern ranks, and no rank is left when the machine has started
+// again. File writes a snapshot to a new file beside the log, which it then renames. So there is
+// always a complete log, the old one or the new one.
 type File struct {
 	root *os.Root
 	lock *os.File
@@ -35,13 +36,13 @@ const (
 	snapshotMark, entryMark = 's', 'e'
 )
 
-// Past is what was kept before.
+// Past is what earlier coordinators have written into a log.
 type Past struct {
 	// Snapshot is nil if there was none. Entries follow the snapshot.
 	Snapshot []byte
 	Entries  [][]byte
-	// Size is the size of snapshot and entries, in bytes. Torn is the number of senseless bytes at
-	// the end, which were cut off.
+	// Size is the size of snapshot and entries, in bytes. Torn is the number of bytes of an
+	// unfinished frame at the end, which Past has cut off.
 	Size, Torn int
 }
 
@@ -89,8 +90,8 @@ func (f *File) open(dir string) (err error) {
 	return nil
 }
 
-// openOwn opens a file and checks its owner, because a group may have put the file there while it
-// could write to the directory.
+// openOwn opens a file and checks its owner, because another user may have put the file there while
+// the directory was writable for a group.
 func (f *File) openOwn(name string, flag int) (*os.File, error) {
 	file, err := f.root.OpenFile(name, flag|unix.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -124,8 +125,8 @@ func (f *File) release() (err error) {
 func (f *File) path() string { return filepath.Join(f.root.Name(), fileName) }
 
 // Past reads what was kept. It must be called once, before anything is kept. If a machine lost
-// power during a write, Past cuts off the unfinished end of the file. Earlier damage is an error,
-// because the entries after it may matter.
+// power during a write, Past cuts off the unfinished end of the file. Damage before the end is an
+// error, because the entries after the damage may matter.
 func (f *File) Past() (Past, error) {
 	fail := func(err error) (Past, error) {
 		return Past{}, fmt.Errorf("cannot read the coordinator's log %s: %w", f.path(), err)
@@ -189,8 +190,8 @@ func Parse(text []byte) (p Past, err error) {
 	return p, nil
 }
 
-// soundAfter reports whether a whole frame follows a frame that is not whole. If the broken frame
-// was being written at the end, no frame follows it.
+// soundAfter reports whether a whole frame follows a damaged frame. No frame follows a frame whose
+// write was interrupted, because the coordinator writes only at the end of the file.
 func soundAfter(rest []byte) bool {
 	for i := 1; i+frameHeader < len(rest); i++ {
 		if mark := rest[i+frameHeader]; mark == entryMark || mark == snapshotMark {
@@ -208,8 +209,8 @@ func (f *File) Shared() bool { return false }
 // Confirm calls done at once: there is nothing to confirm.
 func (f *File) Confirm(done func(error)) { done(nil) }
 
-// Keep writes a round in the file's own goroutine. If a write fails, Keep removes the log, because
-// a later coordinator would believe that the log is complete.
+// Keep writes a round in the file's own goroutine. If a write without Firm fails, Keep removes the
+// log, because a later coordinator would believe that the log is complete.
 func (f *File) Keep(r Round, done func(error)) {
 	f.jobs <- func() {
 		err := f.write(r)

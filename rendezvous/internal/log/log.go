@@ -1,10 +1,10 @@
 // Package log keeps a coordinator's log: what must outlive the coordinator, in the order in which
 // it happened.
 //
-// A [Storage] keeps the entries: a [File], for a coordinator that is started again, or other nodes.
-// A job that ends with its coordinator has none. A [Log] holds back everything that follows from an
-// entry until the entry is kept. The log is bounded: now and then a snapshot of the state replaces
-// all earlier entries.
+// A [Storage] keeps the entries. It is a [File] if the coordinator may be started again, or a group
+// of voters on several nodes. A job that ends with its coordinator needs no storage. A [Log] delays
+// the consequences of an entry until the entry is kept. The log is bounded: now and then a snapshot
+// of the state replaces all earlier entries.
 package log
 
 import (
@@ -18,11 +18,11 @@ import (
 type Storage interface {
 	// Keep keeps a round and then calls done, from any goroutine.
 	Keep(r Round, done func(error))
-	// Confirm calls done once it is certain that no other process kept the log when Confirm was
-	// called.
+	// Confirm calls done once it is certain that no other process had taken over the log when
+	// Confirm was called.
 	Confirm(done func(error))
-	// Shared says that another process may take over the log from this coordinator. Before it
-	// lengthens a lease, this coordinator must then make sure that it still keeps the log.
+	// Shared says that another process may take over the log from this coordinator. This
+	// coordinator must then make sure that it still keeps the log before it lengthens a lease.
 	Shared() bool
 }
 
@@ -34,8 +34,8 @@ type Round struct {
 	Entries [][]byte
 	Durable bool
 	// Firm says that the log before this round stays valid if the round cannot be kept, because no
-	// consequence of the round has happened. Without Firm, a failure leaves no log, because an
-	// incomplete log would mislead.
+	// consequence of the round has happened. Without Firm, the storage removes the log after a
+	// failure, because an incomplete log would mislead a later coordinator.
 	Firm bool
 }
 
@@ -91,8 +91,8 @@ const (
 	retry    = 30 * time.Second
 )
 
-// MaxWrite is how long the consequences of an entry wait for a file. An NFS server may restart in
-// less time. Tests change MaxWrite.
+// MaxWrite bounds how long the consequences of an entry wait for a file. It is longer than a
+// restart of an NFS server takes. Tests change MaxWrite.
 var MaxWrite = 30 * time.Second
 
 // New returns a log that continues after the storage's past. past is the size of that past in
@@ -113,7 +113,8 @@ func (l *Log) Append(entry []byte, durable bool) {
 	}
 }
 
-// Then calls f once everything appended before the call is kept. Others can see the effects of f.
+// Then calls f once everything appended before the call is kept. It is for functions whose effects
+// others can see.
 func (l *Log) Then(f func()) {
 	switch {
 	case l.lost:
@@ -155,8 +156,8 @@ func (l *Log) Compact() {
 }
 
 // Flush begins to keep what was appended. If a round is under way, this happens at the end of that
-// round. The owner calls Flush when it has nothing else to do, so that one round has all entries
-// since the last.
+// round. The owner calls Flush when it has nothing else to do, so that one round contains all
+// entries since the previous round.
 func (l *Log) Flush() {
 	if l.busy || l.lost || l.next.empty() {
 		return
@@ -192,7 +193,8 @@ func (l *Log) kept(number int, limit *time.Timer, err error) {
 	held := l.now.held
 	l.now = round{}
 	switch {
-	case err == nil && l.broken: // the write was late, and later entries are missing: a snapshot has them
+	case err == nil && l.broken:
+		// The write was late, and the file lacks later entries. A snapshot contains them.
 		l.mend()
 	case err == nil:
 	case l.Storage.Shared():
@@ -261,8 +263,8 @@ func (l *Log) Trouble() error {
 	return nil
 }
 
-// Release stops keeping the log. If do is set, it makes waiting calls at once. Otherwise it never
-// makes them, because another process may keep the log by now.
+// Release stops keeping the log. If do is set, it runs the waiting functions at once. Otherwise
+// they never run, because another process may have taken over the log.
 func (l *Log) Release(do bool) {
 	held := append(l.now.held, l.next.held...)
 	l.now, l.next, l.Storage, l.busy = round{}, round{}, nil, false

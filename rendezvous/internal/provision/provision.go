@@ -24,8 +24,8 @@ type Deliverer interface {
 	Deliver(ctx context.Context, tags []string) (states, failed map[string]string)
 }
 
-// Wanted is a node that a provider should have or, with Delete, should not have. The provider
-// should also not have any tag that was wanted earlier and is not wanted any more.
+// Wanted is a node that a provider should have or, with Delete, should not have. The worker ignores
+// nodes that are not wanted, even if they were wanted earlier.
 type Wanted struct {
 	Tag    string
 	Delete bool
@@ -37,7 +37,8 @@ type Wanted struct {
 type Report struct {
 	// States are the provider's descriptions of wanted nodes, by tag.
 	States map[string]string
-	// Gone are the tags that the provider does not have, each with the reason.
+	// Gone are the tags of nodes that the provider does not have or cannot use, each with the
+	// reason.
 	Gone map[string]string
 	// Err says why the provider fails at the moment. It is nil if all went well.
 	Err error
@@ -47,7 +48,7 @@ const (
 	// pollEvery is how often the worker asks a provider that still has something to do. No event
 	// reports the end of that work.
 	pollEvery = 5 * time.Second
-	// settleTime is how long a list may lack a node that was created.
+	// settleTime is how long the provider's list may lack a node after the node was created.
 	settleTime = 30 * time.Second
 	// maxBatch bounds the tags of a call.
 	maxBatch = 100
@@ -152,7 +153,7 @@ func (w *Worker) work(ctx context.Context, want []Wanted) Report {
 		case x.Delete && deleted && w.settled(x):
 			r.Gone[x.Tag] = "it was deleted"
 		case x.Delete:
-			remove = append(remove, x.Tag) // the node may be on its way into the list
+			remove = append(remove, x.Tag) // the provider may list the node later
 		case !created:
 			create = append(create, x.Tag)
 		case w.settled(x):
@@ -197,8 +198,8 @@ func (w *Worker) list(ctx context.Context) (map[string]string, error) {
 	return has, nil
 }
 
-// create creates nodes. Nodes that the provider does not have after a failure are gone. The failure
-// is the reason.
+// create creates nodes. After a failed call it reports the nodes that the provider does not have as
+// gone. The failure is the reason.
 func (w *Worker) create(ctx context.Context, tags []string, r *Report) error {
 	for batch := range slices.Chunk(tags, maxBatch) {
 		limited, cancel := w.limited(ctx)
@@ -224,7 +225,7 @@ func (w *Worker) create(ctx context.Context, tags []string, r *Report) error {
 	return nil
 }
 
-// deliver starts agents on nodes that exist. Nodes on which that fails are of no use.
+// deliver starts agents on nodes that exist. It reports nodes on which that fails as gone.
 func (w *Worker) deliver(ctx context.Context, tags []string, r *Report) {
 	d, delivers := w.provider.(Deliverer)
 	if !delivers {
@@ -259,7 +260,7 @@ func (w *Worker) limited(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, w.limit)
 }
 
-// If a call took too long, late returns an error that says so.
+// late returns an error that says that the call took too long, if it did. Otherwise it returns err.
 func (w *Worker) late(ctx context.Context, err error) error {
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("the provider did not answer within %v", w.limit)

@@ -30,8 +30,9 @@ const (
 	// MaxOrders bounds the messages queued for one agent. A node whose ranks restart one by one gets
 	// a message for each.
 	MaxOrders = 4096
-	// maxReceived and maxReceivedSize, in bytes before the last message, bound the messages of an
-	// agent that wait for the coordinator. When the limit is reached, heartbeats wait too.
+	// maxReceived bounds how many messages of an agent wait for the coordinator. maxReceivedSize
+	// bounds their size in bytes, except for the last message. At either limit the agent's stream
+	// is not read, so that heartbeats wait too.
 	maxReceived     = 256
 	maxReceivedSize = 256 << 10
 )
@@ -100,7 +101,7 @@ func (s *AgentStream) Take() []*pb.FromAgent {
 	s.mu.Unlock()
 	select {
 	case s.Room <- struct{}{}:
-	default: // the goroutine was already told
+	default: // the goroutine has a signal already
 	}
 	return received
 }

@@ -34,13 +34,15 @@ type Conn struct {
 
 	// records is not nil for TLS.
 	records *records
-	// slot is the slot of the connection's TLS handshake, once the handshake is under way.
+	// slot is the channel from which the end of the TLS handshake must take a value; nil before the
+	// handshake.
 	slot     chan struct{}
 	hasAgent atomic.Bool
 	open     openStreams
 	received received
 
-	// writing serializes writes. reset says that a write met a reset: reads then see an ordinary end.
+	// writing serializes writes. reset says that a write failed because of a reset. Reads then
+	// report an ordinary end.
 	writing sync.Mutex
 	reset   bool
 }
@@ -72,7 +74,8 @@ func (c *Conn) Read(b []byte) (int, error) {
 // that has once sent something long.
 type records struct {
 	header [5]byte
-	// have is how much of the header was passed on. body is how much of the record was not.
+	// have is how many bytes of the header were passed on. body is how many bytes of the record's
+	// body were not passed on yet.
 	have, body int
 	// ahead has bytes that were read and not passed on yet.
 	ahead []byte
@@ -109,9 +112,9 @@ func (r *records) pass(b []byte) (n int) {
 	return n + more
 }
 
-// OnDeath calls f, in a goroutine of its own, once the received bytes end with the proof of a
-// commitment, or at once if they already do. TLS and gRPC cannot parse a proof, and close the
-// connection.
+// OnDeath calls f, in a goroutine of its own, once the last received bytes are the proof that
+// matches a commitment. It calls f at once if they already are. The connection looks for the proof
+// itself, because TLS and gRPC cannot parse it, and close the connection.
 func (c *Conn) OnDeath(commitment []byte, f func(outOfMemory bool)) { c.received.expect(commitment, f) }
 
 func (c *Conn) Write(b []byte) (int, error) {
@@ -122,8 +125,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ClosedInOrder reports whether the peer closed the connection in order. The kernel also closes the
-// connections of a process that dies. ClosedInOrder waits for a write under way.
+// ClosedInOrder reports whether the peer closed the connection without a reset. The kernel also
+// closes the connections of a dying process in this way. ClosedInOrder waits for a write under way.
 func (c *Conn) ClosedInOrder() bool {
 	c.writing.Lock()
 	defer c.writing.Unlock()

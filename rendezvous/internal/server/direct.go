@@ -34,7 +34,7 @@ func (s *Server) Direct(agents pb.RendezvousServer) *Direct {
 type Direct struct {
 	agents    pb.RendezvousServer
 	recovered grpc.StreamServerInterceptor
-	// ctx ends with the connection. For handlers, it has the connection as the peer.
+	// ctx ends with the connection. A handler finds the connection in ctx as its peer.
 	ctx context.Context
 	end context.CancelFunc
 }
@@ -98,8 +98,8 @@ const maxInFlight = 16
 type directStream[Q, A any] struct {
 	questions chan *Q
 	answers   chan *A
-	// asked is closed when no more questions come. answered is closed when the handler has
-	// returned; it has the handler's error.
+	// asked is closed when the agent sends no more questions. answered is closed when the handler
+	// has returned; err is then the handler's error.
 	asked    chan struct{}
 	answered chan struct{}
 	err      error
@@ -167,8 +167,8 @@ func (s *directServer[Q, A]) Recv() (*Q, error) {
 	})
 }
 
-// receive returns the next message. After one of the ends it first returns what was sent before,
-// and then the error.
+// receive returns the next message. Once end or otherEnd is closed, it first returns the messages
+// that were sent before, and then the error from why.
 func receive[M any](messages <-chan *M, end, otherEnd <-chan struct{}, why func() error) (*M, error) {
 	select {
 	case m := <-messages:
@@ -214,7 +214,7 @@ func (c *directClient[Q, A]) Send(q *Q) error {
 	return io.EOF
 }
 
-// CloseSend says that no more questions come.
+// CloseSend tells the handler that no more questions follow.
 func (c *directClient[Q, A]) CloseSend() error {
 	c.closeSend()
 	return nil
@@ -228,7 +228,7 @@ func (c *directClient[Q, A]) Recv() (*A, error) {
 	return a, err
 }
 
-// ending returns why no more answers come.
+// ending returns the reason why there are no more answers.
 func (c *directClient[Q, A]) ending() error {
 	select {
 	case <-c.answered:

@@ -23,13 +23,14 @@ const (
 	slotTimeout        = 25 * time.Second
 )
 
-// HoldFunc holds a client that has sent its TLS hello until the handshake is worth its cost.
+// HoldFunc delays a client that has sent its TLS hello until the handshake is worth its cost.
 // waiting counts the clients that wait. After an error the server closes the connection without a
 // message.
 type HoldFunc func(ctx context.Context, waiting *atomic.Int64) error
 
-// handshakes limits concurrent TLS handshakes, so that each is quick. A thousand at once would all
-// end late, and many too late. Only a peer that has sent a whole TLS hello takes a slot.
+// handshakes limits concurrent TLS handshakes, so that each is quick. If a thousand ran at once,
+// all would end late, and many only after the peer has given up. Only a peer that has sent a whole
+// TLS hello takes a slot.
 type handshakes struct {
 	credentials.TransportCredentials
 	// over ends all handshakes.
@@ -41,8 +42,8 @@ type handshakes struct {
 	slots, voterSlots chan struct{}
 }
 
-// transportCredentials limits the handshakes of config. Without TLS there are no handshakes. hold
-// may be nil.
+// transportCredentials returns the credentials of config with a limit on handshakes. Without TLS
+// there are no handshakes. hold may be nil.
 func transportCredentials(over context.Context, config *tls.Config, r *Refusals, hold HoldFunc) credentials.TransportCredentials {
 	if config == nil {
 		return insecure.NewCredentials()
@@ -67,8 +68,8 @@ var errAbandoned = errors.New("the peer has given up waiting for its handshake")
 var errHeld = errors.New("the client was not admitted to a handshake")
 
 // voterProtocol is a protocol (RFC 7301) that a voter offers beside HTTP/2 when it calls another
-// voter. It is never selected. It proves nothing, but lets voters go first: thousands of agents
-// that look for a new leader must not delay its election.
+// voter. The server never selects it. It proves nothing, but reserves slots for voters, because
+// thousands of agents that look for a new leader must not delay its election.
 const voterProtocol = "golaunch-voter"
 
 // VoterTLS returns the configuration of a voter that calls another voter.

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// LeaseMonitor knows for how long an agent has been silent. The goroutine that reads an agent's
-// stream answers the agent's heartbeats directly, unless another process may have become the
-// coordinator. So heartbeats never wait behind the failures of thousands of ranks.
+// LeaseMonitor knows for how long an agent has been silent. While no other process can have become
+// the coordinator, the goroutine that reads an agent's stream answers the agent's heartbeats
+// directly. So heartbeats never wait behind the failures of thousands of ranks.
 type LeaseMonitor struct {
 	// Patience is how long the agent may be silent, according to its lease.
 	Patience time.Duration
@@ -16,8 +16,8 @@ type LeaseMonitor struct {
 
 	mu    sync.Mutex
 	heard time.Time
-	// answered is the stream whose heartbeats are answered, if any. A node that is counted as lost,
-	// or may be, must not believe that it still has its lease.
+	// answered is the stream whose heartbeats are answered. It is nil for an agent that is lost or
+	// overdue, because such an agent must not believe that it still has its lease.
 	answered *AgentStream
 }
 
@@ -48,7 +48,8 @@ func (m *LeaseMonitor) renew() {
 	m.silence.Reset(m.Patience)
 }
 
-// Heartbeat returns false if heartbeats on that stream are not answered.
+// Heartbeat notes a heartbeat on a stream. It returns false if heartbeats on this stream must not
+// be answered.
 func (m *LeaseMonitor) Heartbeat(s *AgentStream) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,7 +60,8 @@ func (m *LeaseMonitor) Heartbeat(s *AgentStream) bool {
 	return true
 }
 
-// Answer answers heartbeats on that stream only, or on no stream if it is nil.
+// Answer makes s the only stream whose heartbeats are answered. If s is nil, no heartbeats are
+// answered.
 func (m *LeaseMonitor) Answer(s *AgentStream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,8 +75,8 @@ func (m *LeaseMonitor) LastHeard() time.Time {
 	return m.heard
 }
 
-// Overdue returns how long the agent has been silent beyond its patience. If the agent is overdue,
-// its heartbeats are not answered any more.
+// Overdue returns when the agent was last heard, and by how much its silence exceeds its patience.
+// If by is not negative, the agent's heartbeats are not answered any more.
 func (m *LeaseMonitor) Overdue(at time.Time) (heard time.Time, by time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

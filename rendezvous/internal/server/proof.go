@@ -17,8 +17,8 @@ type received struct {
 	// closed says that the peer closed its end.
 	closed bool
 	// tail holds the last bytes read. onDeath is called when commitment is the SHA-256 of tail. It
-	// is also called when commitment is the SHA-256 of the SHA-256 of tail; then the kernel killed
-	// the agent for memory.
+	// is also called when commitment is the SHA-256 of the SHA-256 of tail, which means that the
+	// kernel killed the agent because memory ran out.
 	tail       [wire.ProofSize]byte
 	commitment []byte
 	onDeath    func(outOfMemory bool)
@@ -35,7 +35,7 @@ func (r *received) note(b []byte, err error) {
 	r.checkProof()
 }
 
-// expect makes the connection call f for the proof of a commitment.
+// expect makes the connection call f once it has received the proof that matches a commitment.
 func (r *received) expect(commitment []byte, f func(outOfMemory bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

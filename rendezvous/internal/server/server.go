@@ -86,7 +86,8 @@ func (s *Server) server(over context.Context) *grpc.Server {
 	return srv
 }
 
-// readBufferSize saves a buffer for a connection with TLS, because TLS has its own buffer.
+// readBufferSize returns 0, which means no buffer, for connections with TLS, because TLS has its
+// own buffer.
 func readBufferSize(config *tls.Config) int {
 	if config == nil {
 		return wire.BufferSize
@@ -100,7 +101,7 @@ func (s *Server) Serve(l net.Listener, done <-chan struct{}) error {
 	if first == nil && isClosed(done) {
 		return nil
 	}
-	// If Accept has failed, gRPC calls Accept again, and knows whether that helps.
+	// If await's Accept has failed, gRPC calls Accept again and decides what to do about its error.
 	rest := &resumed{Listener: l, first: first}
 	defer rest.giveUp()
 	over, end := context.WithCancel(context.Background())
@@ -122,8 +123,8 @@ func (s *Server) Serve(l net.Listener, done <-chan struct{}) error {
 	return nil
 }
 
-// await accepts the first connection. It returns nil if it cannot. It closes the listener if done
-// is closed first.
+// await accepts the first connection. It returns nil if Accept fails. It closes the listener if
+// done is closed first.
 func await(l net.Listener, done <-chan struct{}) net.Conn {
 	came, closed := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -143,7 +144,7 @@ func await(l net.Listener, done <-chan struct{}) net.Conn {
 	return conn
 }
 
-// giveUp closes the connection if it was not taken.
+// giveUp closes the first connection if gRPC has not taken it.
 func (l *resumed) giveUp() {
 	if l.first != nil {
 		_ = l.first.Close() // there is no message for its peer

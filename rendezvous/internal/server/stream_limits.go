@@ -12,12 +12,13 @@ import (
 
 const (
 	// maxJobs bounds the jobs that one connection may submit and watch. maxInquiries bounds its
-	// inquiries. Each costs goroutines and the buffers of a stream, some 50 KiB.
+	// inquiries. Each job and each inquiry costs goroutines and the buffers of a stream, some 50
+	// KiB.
 	maxJobs      = 1024
 	maxInquiries = 1024
-	// MaxOutputs bounds the jobs whose output one agent delivers at a time, counting each reader.
-	// Output that a reader does not take waits here, up to streamWindow for each: 64 MiB.
-	// maxDeliveries leaves room for other answers, which are short.
+	// MaxOutputs bounds the outputs that one agent delivers at a time: one for each job and reader.
+	// Output that a reader does not take waits in the coordinator, up to streamWindow for each
+	// delivery, so 64 MiB in all. maxDeliveries leaves room for other answers, which are short.
 	MaxOutputs    = 256
 	maxDeliveries = MaxOutputs + 256
 	// maxFetches bounds the workspaces that one agent fetches or serves. maxOffers bounds the
@@ -46,7 +47,7 @@ type streamLimit struct {
 
 var (
 	jobLimit = &streamLimit{maxJobs, "jobs that one program submits or watches", func(o *openStreams) *atomic.Int32 { return &o.jobs }}
-	// streamLimits has every kind of stream that may stay open.
+	// streamLimits has the limit of every kind of stream that may stay open, by method.
 	streamLimits = map[string]*streamLimit{
 		pb.Cluster_Submit_FullMethodName:     jobLimit,
 		pb.Cluster_Watch_FullMethodName:      jobLimit,
@@ -58,8 +59,8 @@ var (
 	}
 )
 
-// limitStreams refuses a stream if its connection has too many of its kind. gRPC would let the
-// stream wait, and also every later call.
+// limitStreams refuses a stream if its connection has too many of its kind. gRPC's own limit would
+// instead make the stream wait, and also every later call on the connection.
 func limitStreams(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	limit := streamLimits[info.FullMethod]
 	if limit == nil {

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Trimmer returns memory to the system when a coordinator has had nothing to do for a while. Go
-// keeps a heap of twice the size of the live objects. gRPC keeps buffers for everything that
-// thousands of agents have sent at once.
+// Trimmer returns memory to the system when a coordinator has had nothing to do for a while.
+// Without it, Go would keep a heap of twice the size of the live objects, and gRPC would keep
+// buffers for everything that thousands of agents have sent at once.
 type Trimmer struct {
 	quiet *time.Timer
 	// next is the earliest time of the next trim, in nanoseconds since 1970.
@@ -19,14 +19,14 @@ type Trimmer struct {
 }
 
 const (
-	// quietAfter is how long nothing must have happened. manyAgents is how many agents make a heap
-	// that is worth two garbage collections: some 10 MB.
+	// quietAfter is how long the coordinator must have had nothing to do. manyAgents is the number
+	// of agents with which the heap, some 10 MB, is worth two garbage collections.
 	quietAfter = 2 * time.Second
 	manyAgents = 128
-	// worthwhile is the part of the heap that must be unused.
+	// A trim is made only if more than one part in worthwhile of the heap is unused.
 	worthwhile = 16
-	// trimShare bounds the cost if something happens every few seconds. The cost is at most one
-	// part in trimShare of a core.
+	// trimShare bounds the processor time of trims if something happens every few seconds. Trims
+	// then take at most one part in trimShare of a core.
 	trimShare = 50
 )
 
