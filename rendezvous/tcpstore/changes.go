@@ -1,19 +1,20 @@
 package tcpstore
 
-// changes are the keys whose cached values proxies must not use any more, the newest last. A
-// changed key is never cached again. So a key occurs once, unless it is deleted and made again.
+// changes are the keys whose cached values proxies must not use any more, the newest last. A key
+// whose value has changed is never cached again. So a key occurs only once, except if it is deleted
+// and created again.
 type changes struct {
-	// version counts the changes. A proxy sends the version that it knows.
+	// version counts the changes. A proxy sends the version up to which it knows the changes.
 	version uint64
 	keys    []string
 	bytes   int
-	// most is how many changes are remembered.
+	// most is how many changes a store remembers.
 	most int
 }
 
 const (
-	// maxChanges and maxChangedBytes bound the remembered changes, and so what a round reports. A
-	// proxy that missed more drops its cache.
+	// maxChanges and maxChangedBytes bound the changes that a store remembers, and so the changes
+	// that it reports in a round. A proxy that has missed more changes drops its cache.
 	maxChanges      = 256
 	maxChangedBytes = 16 << 10
 )

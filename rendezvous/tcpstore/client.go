@@ -22,13 +22,13 @@ import (
 // that waits in several goroutines needs a client for each.
 //
 // A call lasts as long as its context and the client's timeout allow. If a call ends early while it
-// waits for keys, the wait is cancelled, and the client remains usable; the error wraps the
+// waits for keys, the client cancels the wait and remains usable. The error then wraps the
 // context's error. Any other failure breaks the client.
 type Client struct {
 	conn    net.Conn
 	replies *bufio.Reader
 	timeout time.Duration
-	// turn is full during a call. The call then owns all fields but conn. broken says why no call
+	// turn is full during a call, which then owns all fields except conn. broken says why no call
 	// is possible.
 	turn   chan struct{}
 	broken error
@@ -43,7 +43,8 @@ func Dial(ctx context.Context, addr netip.AddrPort, timeout time.Duration) (*Cli
 	return dialAs(ctx, uint32(os.Getpid()), addr, timeout)
 }
 
-// DialUnlisted is Dial for a process that is no part of the job. [Store.Status] does not list it.
+// DialUnlisted is like Dial, for a process that does not belong to the job. [Store.Status] does not
+// list this process.
 func DialUnlisted(ctx context.Context, addr netip.AddrPort, timeout time.Duration) (*Client, error) {
 	return dialAs(ctx, protocol.Unlisted, addr, timeout)
 }
@@ -91,11 +92,11 @@ func dial(ctx context.Context, pid uint32, addr netip.AddrPort, timeout time.Dur
 	return c, nil
 }
 
-// Close disconnects. A call under way fails.
+// Close disconnects the client. A call under way fails.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// call sends a request when no other call is under way. If the request has a reply, answer reads
-// it.
+// call sends a request, after waiting until no other call is under way. If the request has a reply,
+// answer reads it.
 func (c *Client) call(ctx context.Context, r request, answer func(context.Context) error) error {
 	if r.err != nil {
 		return r.err
@@ -127,8 +128,8 @@ func (c *Client) call(ctx context.Context, r request, answer func(context.Contex
 	return err
 }
 
-// bound makes reads fail once the context ends, and writes after the client's timeout. Half a
-// request would break the connection. undo ends the bound on reads.
+// bound makes reads fail once the context ends. Writes fail only after the client's timeout,
+// because half a request would break the connection. undo ends the bound on reads.
 func (c *Client) bound(ctx context.Context) (undo func()) {
 	ended := make(chan struct{})
 	_ = c.conn.SetWriteDeadline(time.Now().Add(c.timeout)) // setting a deadline fails only on a closed connection
@@ -159,7 +160,7 @@ func (e *waitError) Error() string { return e.what + ": " + e.cause.Error() }
 func (e *waitError) Unwrap() error { return e.cause }
 
 // released waits for the end of a wait, and cancels the wait when the context ends. If the wait
-// ends while it is being cancelled, it has succeeded.
+// ends before the store gets the cancellation, released succeeds.
 func (c *Client) released(ctx context.Context, what string) error {
 	b, err := c.replies.ReadByte()
 	if err == nil && b == protocol.StopWaiting {

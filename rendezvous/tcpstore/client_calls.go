@@ -8,9 +8,9 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// Set stores a value. Like [Client.MultiSet], [Client.Append] and [Client.QueuePush] it has no
-// reply, as in torch. Another client may therefore not see the value yet when the call returns. If
-// the store refuses the value, the next call fails.
+// Set stores a value. As in torch, Set has no reply, and neither have [Client.MultiSet],
+// [Client.Append] and [Client.QueuePush]. When the call returns, another client may therefore not
+// see the value yet. If the store refuses the value, the next call fails.
 func (c *Client) Set(ctx context.Context, key string, value []byte) error {
 	return c.call(ctx, ask(protocol.OpSet).key(key).value(value), nil)
 }
@@ -70,8 +70,8 @@ func (c *Client) CompareSet(ctx context.Context, key string, expected, desired [
 	return value, err
 }
 
-// Add adds to a counter and returns its new value. The counter is kept as decimal digits. A new key
-// counts from 0.
+// Add adds to a counter and returns its new value. The store keeps the counter as decimal digits. A
+// new key counts from 0.
 func (c *Client) Add(ctx context.Context, key string, delta int64) (int64, error) {
 	return c.count(ctx, ask(protocol.OpAdd).key(key).int(delta))
 }
@@ -95,7 +95,7 @@ func (c *Client) count(ctx context.Context, r request) (n int64, err error) {
 	return n, err
 }
 
-// Check reports whether all keys exist. A queue that is not empty exists.
+// Check reports whether all keys exist. A queue counts as a key that exists if it is not empty.
 func (c *Client) Check(ctx context.Context, keys ...string) (exist bool, err error) {
 	err = c.call(ctx, ask(protocol.OpCheck).keys(keys), func(context.Context) error {
 		b, err := c.replies.ReadByte()
@@ -105,12 +105,13 @@ func (c *Client) Check(ctx context.Context, keys ...string) (exist bool, err err
 	return exist && err == nil, err
 }
 
-// Wait waits until all keys exist. A queue that is not empty exists.
+// Wait waits until all keys exist. A queue counts as a key that exists if it is not empty.
 func (c *Client) Wait(ctx context.Context, keys ...string) error {
 	return c.wait(ctx, keys, func() error { return nil })
 }
 
-// wait calls the function then once all keys exist. No other call of this client comes in between.
+// wait calls the function then once all keys exist. It makes no other call of this client in
+// between.
 func (c *Client) wait(ctx context.Context, keys []string, then func() error) error {
 	return c.call(ctx, ask(protocol.OpWait).keys(keys), func(ctx context.Context) error {
 		if err := c.released(ctx, "timed out waiting for "+some(keys)); err != nil {
@@ -136,7 +137,8 @@ func (c *Client) Barrier(ctx context.Context, key string, size int) error {
 	})
 }
 
-// ListKeys returns the keys that clients have made, in no order, without torch's own (torch 2.10).
+// ListKeys returns the keys that clients have created, in no order, without torch's own keys (torch
+// 2.10).
 func (c *Client) ListKeys(ctx context.Context) (keys []string, err error) {
 	err = c.call(ctx, ask(protocol.OpListKeys), func(context.Context) error {
 		n, err := c.readInt()
@@ -183,7 +185,7 @@ func (c *Client) QueueTryPop(ctx context.Context, queue string) (value []byte, o
 	return value, ok, err
 }
 
-// popped reads the number of values, and the first one if there is any.
+// popped reads the reply to a pop: the number of values, and the first value if there is one.
 func (c *Client) popped() ([]byte, bool, error) {
 	n, err := c.readInt()
 	if err != nil || n == 0 {

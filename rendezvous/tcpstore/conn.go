@@ -12,13 +12,14 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/sockets"
 )
 
-// conn is a client. While the client has not read a reply, the store reads no more from it.
+// conn is a client. Until the client has read its reply, the store reads no further requests from
+// it.
 type conn struct {
 	loop *loop
 	fd   int
 	peer netip.AddrPort
-	// numbering has the requests by their first byte. It is nil until the client has shown its
-	// version.
+	// numbering maps the first byte of a request to the request. It is nil until the client has
+	// shown its version.
 	numbering []byte
 	// pid is the process ID in the client's ping.
 	pid     uint32
@@ -29,8 +30,8 @@ type conn struct {
 	times  times
 	watch  sockets.Watch
 
-	// proxyLink is not nil if the client is a proxy. upstream is not zero if the client is a client
-	// of a proxy.
+	// proxyLink is not nil if the client is a proxy. upstream is used only if this store is a
+	// proxy.
 	proxyLink *proxyLink
 	upstream  upstream
 
@@ -42,7 +43,7 @@ type conn struct {
 // enoughOut is how many bytes of replies are collected before they are sent.
 const enoughOut = 256 << 10
 
-// readable reads only once, so that no client delays the others.
+// readable reads from the client once only, so that no client delays the others.
 func (c *conn) readable() error {
 	if c.busy() {
 		return c.loop.poller.Mute(c.fd, &c.watch)
@@ -63,7 +64,8 @@ func (c *conn) readable() error {
 	return c.proceed(into[:have+n], own)
 }
 
-// proceed answers the complete requests in data, and keeps the rest.
+// proceed answers the complete requests in data, and keeps the rest. own says that data is in the
+// client's own buffer.
 func (c *conn) proceed(data []byte, own bool) error {
 	at := 0
 	for at < len(data) && len(c.reply.unsent) == 0 && !c.busy() {
@@ -83,7 +85,8 @@ func (c *conn) proceed(data []byte, own bool) error {
 	return c.hold(data[at:], own, at > 0)
 }
 
-// hold keeps the rest of the data. anew says that a request before the rest was answered.
+// hold keeps the rest of the data until the client sends more. anew says that a request before the
+// rest was answered.
 func (c *conn) hold(rest []byte, own, anew bool) error {
 	c.request.Hold(rest, own, anew)
 	if anew && len(c.reply.unsent) == 0 {
@@ -95,7 +98,8 @@ func (c *conn) hold(rest []byte, own, anew bool) error {
 	return c.book()
 }
 
-// book makes the budget match the memory that the store holds for the client.
+// book takes from the budget the memory that the store holds for the client, or gives back the
+// difference.
 func (c *conn) book() error {
 	n := cap(c.request.Held) + c.reply.lag + c.upstream.pending
 	err := c.loop.table.budget.take(n - c.booked)
@@ -143,7 +147,7 @@ func (c *conn) hello(b []byte) (n int) {
 	return n
 }
 
-// proxyHello recognizes a proxy by its first bytes. A proxy of another version is refused like any
+// proxyHello recognizes a proxy by its first bytes. It refuses a proxy of another version like any
 // unknown client.
 func (c *conn) proxyHello(b []byte) (n int) {
 	switch {
@@ -184,9 +188,9 @@ func (c *conn) next(b []byte) (n int, err error) {
 	}
 }
 
-// endWait ends the wait of a client that sends another request. In torch 1.13 this is the only way
-// to give up a wait. If a client cancels a wait that is already over, the client does not get the
-// value.
+// endWait ends the wait of a client that sends another request. In torch 1.13 a client can give up
+// a wait only in this way. If a client cancels a wait that is already over, the client does not
+// take the value for which it waited.
 func (c *conn) endWait(op byte) {
 	w := c.wait
 	if w == nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// deadlines has the clients that must act in time.
+// deadlines has the clients that must finish something within patience.
 type deadlines struct {
 	patience time.Duration
 	// late has the clients with a deadline, the earliest first.
@@ -14,14 +14,14 @@ type deadlines struct {
 	silent list.List
 }
 
-// times are the times of a client, with its places in the lists of [deadlines].
+// times are the times of a client, and its places in the lists of [deadlines].
 type times struct {
 	// came is when the client connected. silent is its place among the clients that have sent
 	// nothing; nil for other clients.
 	came   time.Time
 	silent *list.Element
-	// due is the deadline of the request or reply under way. late is the client's place in that
-	// order; nil if there is no deadline.
+	// due is the deadline of the request or reply under way. late is the client's place among the
+	// clients with a deadline; nil if it has none.
 	due  time.Time
 	late *list.Element
 }

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxEvents bounds the clients that are served in one round. maxAccepts bounds the clients that
-	// are accepted.
+	// maxEvents bounds the clients that are served in one round of the loop. maxAccepts bounds the
+	// clients that are accepted in one round.
 	maxEvents  = 256
 	maxAccepts = 64
 )
@@ -35,7 +35,7 @@ type loop struct {
 	conns map[int]*conn
 	// uplink leads to the store that this store is a proxy of. It is nil if this store is no proxy.
 	uplink *uplink
-	// withNews are the proxies that have news to send.
+	// withNews are the proxies for which this round has collected messages.
 	withNews []*conn
 	// changed says that the status has changed since the last signal.
 	changed   bool
@@ -88,9 +88,10 @@ func (l *loop) run(changes chan<- struct{}) {
 	}
 }
 
-// flushProxies sends what this round has collected for proxies, or for the store.
+// flushProxies sends what this round has collected for proxies. If this store is a proxy, it also
+// sends what the round has collected for its store.
 func (l *loop) flushProxies() {
-	for i := 0; i < len(l.withNews); i++ { // dropping a proxy may cause news for others
+	for i := 0; i < len(l.withNews); i++ { // dropping a proxy may cause messages for others
 		if c := l.withNews[i]; !l.isGone(c) && len(c.proxyLink.news) > 0 {
 			news := c.proxyLink.news
 			c.proxyLink.news = nil
@@ -103,8 +104,8 @@ func (l *loop) flushProxies() {
 	}
 }
 
-// signalChange signals that the status has changed, unless an earlier signal has not been received
-// yet.
+// signalChange signals that the status has changed. It sends no signal if an earlier signal still
+// waits.
 func (l *loop) signalChange(changes chan<- struct{}) {
 	if !l.changed {
 		return
@@ -179,21 +180,21 @@ func (l *loop) admit(fd int, from unix.Sockaddr) {
 // total counts the connections of all stores in this process.
 var total atomic.Int64
 
-// reserved is how many of the process's descriptors stores leave to others, above all to the output
-// of ranks.
+// reserved is how many of the process's descriptors the stores leave for other uses, above all for
+// the output of ranks.
 const reserved = 1024
 
-// makeRoom disconnects the client that has been silent for longest, if it has been silent for too
-// long and there is no room for another client. A client of torch sends something at once. Before
-// version 2.1, though, torch has two connections, and one may stay silent.
+// makeRoom disconnects the client that has been silent for longest, if its silence exceeds
+// Options.Patience and there is no room for another client. A client of torch sends something at
+// once. Before version 2.1, though, torch opens two connections, and one may stay silent.
 func (l *loop) makeRoom() {
 	if c, silence := l.deadlines.mostSilent(); silence > l.options.Patience && l.full(1) != nil {
 		l.drop(c, fmt.Errorf("it has sent nothing for %v, and other clients wait for a place", silence.Round(time.Second)))
 	}
 }
 
-// full returns why there would be too many connections if the number of further ones, more, were
-// added; nil if there is room.
+// full returns why there would be too many connections with a number of further ones, more; nil if
+// there is room.
 func (l *loop) full(more int) error {
 	most := 0
 	if l.options.MaxClients != nil {
@@ -214,7 +215,7 @@ func (l *loop) full(more int) error {
 // isGone reports whether a client was dropped.
 func (l *loop) isGone(c *conn) bool { return l.conns[c.fd] != c }
 
-// errClosed is the reason for a disconnection that causes no warning.
+// errClosed is the reason for a disconnection about which the store does not warn.
 var errClosed = errors.New("it went away")
 
 // drop disconnects a client for a reason. If the reason is nil, it keeps the client.

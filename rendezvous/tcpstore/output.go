@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// output collects replies, so that requests that arrive together are answered together. It does not
-// copy values.
+// output collects replies, so that one system call can send the replies to requests that have
+// arrived together. It does not copy values.
 type output struct {
 	parts [][]byte
 	// scratch has the short replies. whole says that the last part is the end of scratch.
@@ -23,7 +23,7 @@ type output struct {
 const (
 	// maxVectors is the kernel's limit on the parts of one system call (UIO_MAXIOV).
 	maxVectors = 1024
-	// copied is the length up to which values are copied after all, because a separate part costs
+	// copied is the length up to which output does copy values, because a separate part would cost
 	// the kernel more.
 	copied = 64
 	// perPart is the overhead of a part, in bytes.
@@ -77,18 +77,18 @@ func (o *output) message(kind byte, write func() error) error {
 	return nil
 }
 
-// unread are the replies that a client has not read yet, in parts. lag is their cost.
+// unread are the replies that a client has not read yet, in parts. lag is their cost in the budget.
 type unread struct {
 	unsent [][]byte
 	lag    int
 }
 
-// add appends parts that have their own memory.
+// add appends parts. memory is the size of the memory that they use.
 func (u *unread) add(parts [][]byte, memory int) {
 	u.unsent, u.lag = append(u.unsent, parts...), u.lag+memory+perPart*len(parts)
 }
 
-// begin starts the output with the parts that could not be sent to a client at once.
+// begin starts with the parts that could not be sent to a client at once.
 func (u *unread) begin(rest [][]byte, memory int) {
 	u.unsent, u.lag = rest, memory+perPart*cap(rest)
 }
@@ -109,8 +109,8 @@ func (c *conn) flush() error {
 	return nil
 }
 
-// deliver sends as much as the client takes at once, and the rest later. From then on the memory of
-// the rest belongs to the client.
+// deliver sends as much as the client takes at once, and keeps the rest for later. The budget then
+// counts the memory of the rest for the client.
 func (c *conn) deliver(parts [][]byte, memory int) error {
 	if len(c.reply.unsent) > 0 {
 		c.reply.add(parts, memory)
@@ -125,7 +125,8 @@ func (c *conn) deliver(parts [][]byte, memory int) error {
 	return errors.Join(c.book(), c.loop.poller.Watch(c.fd, &c.watch, unix.EPOLLOUT))
 }
 
-// writable sends more of the unsent data, and then continues with the requests behind it.
+// writable sends more of the unsent data. Once all is sent, it continues with the requests that the
+// client has sent meanwhile.
 func (c *conn) writable() error {
 	rest, err := c.write(c.reply.unsent)
 	if err != nil {

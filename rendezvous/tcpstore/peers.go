@@ -9,8 +9,9 @@ type Peers struct {
 	addrs    map[netip.Addr]bool
 }
 
-// NewPeers returns peers with the given addresses. No addresses allow all machines. Clients reach a
-// server at a loopback address from another loopback address.
+// NewPeers returns peers with the given addresses. Without addresses, it allows all machines. own
+// is the address of the store. If own is a loopback address, all loopback addresses are allowed,
+// because clients then connect from one.
 func NewPeers(addrs []netip.Addr, own netip.Addr) *Peers {
 	p := &Peers{all: len(addrs) == 0, loopback: own.IsLoopback(), addrs: make(map[netip.Addr]bool, len(addrs))}
 	for _, a := range addrs {

@@ -10,16 +10,16 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// proxyLink is the store's end of a connection to a proxy. It carries the requests of all clients
-// of the proxy. The requests of each client keep their order. The ends of waits are sent back as
-// they happen.
+// proxyLink is the store's end of a connection to a proxy. The connection carries the requests of
+// all clients of the proxy, and keeps the order of each client's requests. The store reports the
+// end of a wait as soon as it happens.
 type proxyLink struct {
-	// waits are the waits in progress, by the proxy's number. A wait that a queue has ended stays
-	// until the proxy reports whether its client took the value.
+	// waits are the waits in progress, by the numbers that the proxy has given them. A wait that a
+	// queue has ended stays here until the proxy reports whether its client took the value.
 	waits map[uint32]*waiter
-	// news are ends of waits that must be sent at the end of the round.
+	// news are messages about ended waits, which must be sent at the end of the round.
 	news []byte
-	// client is the client that sent the following requests without a reply.
+	// client is the number of the client whose requests without a reply follow.
 	client uint32
 	// clientList is the proxy's last list of its clients.
 	clientList []byte
@@ -51,7 +51,8 @@ func (c *conn) becomeProxy() {
 	_ = c.loop.out.message(protocol.MsgHello, func() error { return nil })
 }
 
-// relay answers a request of a proxy. A failed request ends the client that made it, not the proxy.
+// relay answers a request of a proxy. If the request fails, the proxy must disconnect the client
+// that made it. The proxy itself stays connected.
 func (c *conn) relay(op byte, a protocol.Args) error {
 	o := &c.loop.out
 	if !hasReply[op] {
@@ -71,7 +72,8 @@ func (c *conn) relay(op byte, a protocol.Args) error {
 	return nil
 }
 
-// round returns what has changed since a version, and the values of some keys, all at one moment.
+// round replies with the changes since a version, and with the values of some keys. All of this
+// holds at one moment.
 func round(c *conn, a protocol.Args) error {
 	t, o := c.loop.table, &c.loop.out
 	keys, all := t.changes.since(uint64(a.Int8B()))
@@ -189,7 +191,7 @@ func setClient(c *conn, a protocol.Args) error {
 	return nil
 }
 
-// storeClientList keeps the list unparsed. The list is parsed when a status is asked for.
+// storeClientList keeps the list as bytes. Only a status parses the list.
 func storeClientList(c *conn, a protocol.Args) error {
 	if bytes.Equal(c.proxyLink.clientList, a) {
 		return nil

@@ -10,8 +10,9 @@ import (
 )
 
 // keyRead is a client's question about some keys. The answer must hold at one moment after the
-// question. Cached values count if the store has confirmed them since. Several questions travel
-// together in a round. One round is under way at a time.
+// question. The proxy may answer with cached values if the store has confirmed them since the
+// question. A round asks the store for the reads of several clients together. Only one round is
+// under way at a time.
 type keyRead struct {
 	client *conn
 	keys   protocol.Args
@@ -21,12 +22,12 @@ type keyRead struct {
 	then func(r *keyRead, fresh bool)
 }
 
-// cachedValue is a value that the proxy has, or will have after a round.
+// cachedValue is a value that the proxy has cached, or gets from the round under way.
 type cachedValue struct {
 	key   string
 	frame protocol.Frame
-	// stale says that the value has changed. later says that the round left the value out. absent
-	// says that the key does not exist.
+	// stale says that the value has changed since. later says that the round had no room for the
+	// value. absent says that the key does not exist.
 	stale, later, absent bool
 	place                *list.Element
 }
@@ -37,13 +38,13 @@ type readRound struct {
 	wanted   []*cachedValue
 }
 
-// reads are the clients' questions, and what the proxy itself knows.
+// reads are the clients' reads, and what the proxy knows without asking the store.
 type reads struct {
 	cache cache
 	// queue has the reads for the next round. underWay is the round under way, or nil.
 	queue    []*keyRead
 	underWay *readRound
-	// version and removals are the store's last values, see [changes] and [table].
+	// version and removals are the store's numbers as of the last round, see [changes] and [table].
 	version, removals uint64
 }
 
@@ -51,7 +52,7 @@ type reads struct {
 func (s *reads) add(r *keyRead) { s.queue = append(s.queue, r) }
 
 // take removes the reads from the queue that fit into a round, and makes them the round under way.
-// It drops reads whose client isGone.
+// It drops reads of clients for which isGone returns true.
 func (s *reads) take(isGone func(*conn) bool) *readRound {
 	f := &readRound{}
 	wanted := map[string]*cachedValue{}
@@ -72,7 +73,7 @@ func (s *reads) take(isGone func(*conn) bool) *readRound {
 	return f
 }
 
-// addToRound makes a round fetch the keys of a read that the proxy has not cached.
+// addToRound adds a read to a round. The round fetches the keys of the read that are not cached.
 func (s *reads) addToRound(r *keyRead, f *readRound, wanted map[string]*cachedValue) {
 	if r.values == nil {
 		r.values = make([]*cachedValue, r.n)
@@ -135,7 +136,8 @@ func (s *reads) hasAll(keys protocol.Args, n int) bool {
 	return true
 }
 
-// cache has values whose changes the store promised to report. The oldest values are evicted first.
+// cache has the values whose changes the store has promised to report. If the cache is full, it
+// evicts the oldest values.
 type cache struct {
 	values map[string]*cachedValue
 	order  list.List
@@ -163,14 +165,14 @@ func (c *cache) put(k *cachedValue) {
 	}
 }
 
-// remove evicts a value. Reads that have it may still use it.
+// remove evicts a value. Reads that already refer to the value may still use it.
 func (c *cache) remove(k *cachedValue) {
 	delete(c.values, k.key)
 	c.order.Remove(k.place)
 	c.bytes -= cost(k.key, k.frame)
 }
 
-// drop marks the value of a key as changed.
+// drop marks the value of a key as changed, and evicts it.
 func (c *cache) drop(key string) {
 	if k := c.values[key]; k != nil {
 		k.stale = true
@@ -185,12 +187,12 @@ func (c *cache) clear() {
 	*c = newCache()
 }
 
-// get makes a client wait for the values of keys.
+// get makes a client wait for the values of some keys.
 func (u *uplink) get(c *conn, keys protocol.Args, n int) error {
 	return u.read(&keyRead{client: c, keys: bytes.Clone(keys), n: n, then: u.answerRead})
 }
 
-// read adds a read to the next round. The client of the read waits.
+// read adds a read to the next round. The client's next request waits for its answer.
 func (u *uplink) read(r *keyRead) error {
 	r.client.upstream.asked = true
 	r.client.upstream.pending = len(r.keys) + 8*r.n
@@ -211,7 +213,8 @@ func (u *uplink) round() {
 	}
 }
 
-// finishRound stores what a round has fetched, and continues with its reads.
+// finishRound stores the values that a round has fetched, and continues with the reads of the
+// round.
 func (u *uplink) finishRound(m *message) {
 	f := u.reads.finish(m)
 	if m.short {
@@ -238,8 +241,8 @@ func (r *keyRead) fresh() bool {
 	return true
 }
 
-// answerRead answers a client with the values, or reads them again. It reads a key again only once,
-// because a changed value is not cached any more.
+// answerRead answers a client with the values, or reads them again if they are not fresh. A change
+// of a key causes only one repetition, because a value that has changed is not cached any more.
 func (u *uplink) answerRead(r *keyRead, fresh bool) {
 	c := r.client
 	if !fresh {
@@ -254,7 +257,7 @@ func (u *uplink) answerRead(r *keyRead, fresh bool) {
 	size := o.size
 	err := c.flush()
 	if err == nil && len(c.reply.unsent) > 0 {
-		c.reply.lag += size // no other memory may have the values
+		c.reply.lag += size // these values may be in no other memory
 		err = c.book()
 	}
 	u.loop.drop(c, err)
@@ -262,7 +265,7 @@ func (u *uplink) answerRead(r *keyRead, fresh bool) {
 }
 
 // readAgain repeats a read. If the read is too long for one round, readAgain keeps the values that
-// have arrived. The values of several rounds may never have held at one moment.
+// have arrived. Such a read may return values that never held at one moment.
 func (u *uplink) readAgain(r *keyRead) error {
 	part, size := false, 0
 	for i, k := range r.values {

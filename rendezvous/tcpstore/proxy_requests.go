@@ -7,15 +7,16 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// upstream is the state of the requests of a proxy's client.
+// upstream is the state of the requests that a client has sent to a proxy.
 type upstream struct {
-	// number is the client's number at the store.
+	// number is the number by which the store knows the client.
 	number uint32
-	// asked says that the store has not replied yet. dirty says that it may not have executed all
-	// requests without a reply. pending is their cost.
+	// asked says that the client waits for a reply from the store. dirty says that the store may
+	// not have executed all of the client's requests that have no reply. pending is the cost of the
+	// requests under way.
 	asked, dirty bool
 	pending      int
-	// stalled says that the store reads too slowly.
+	// stalled says that the client must wait because the store reads too slowly.
 	stalled bool
 }
 
@@ -54,8 +55,8 @@ func (u *uplink) take(c *conn, op byte, a protocol.Args) error {
 
 func (u *uplink) ask(a question) { u.asked = append(u.asked, a) }
 
-// identify tells the store which client sends the next request without a reply. So a failure ends
-// the right client.
+// identify tells the store which client sends the next request without a reply. If the request
+// fails, the store then ends the right client.
 func (u *uplink) identify(c *conn) {
 	if c.upstream.number == 0 {
 		c.upstream.number = u.number()
@@ -73,7 +74,7 @@ func (u *uplink) number() uint32 {
 	return u.numbered
 }
 
-// echo answers from the proxy's own knowledge, once the store has executed the client's earlier
+// echo sends a reply that the proxy knows itself, once the store has executed the client's earlier
 // requests.
 func (u *uplink) echo(c *conn, reply []byte) error {
 	if !c.upstream.dirty {
@@ -84,7 +85,8 @@ func (u *uplink) echo(c *conn, reply []byte) error {
 	return u.read(&keyRead{client: c, then: func(*keyRead, bool) { c.answer(reply) }})
 }
 
-// answer replies to a client, and continues with what the client has sent since.
+// answer sends a client its reply, and continues with the requests that the client has sent
+// meanwhile.
 func (c *conn) answer(reply []byte) {
 	c.upstream.markAnswered()
 	err := c.deliver([][]byte{reply}, len(reply))
@@ -92,8 +94,8 @@ func (c *conn) answer(reply []byte) {
 	c.resume()
 }
 
-// busy reports whether a client's next request must wait, for the reply to its last request or
-// because the store reads too slowly.
+// busy reports whether a client's next request must wait. It must wait for the reply to the
+// client's last request, and while the store reads too slowly.
 func (c *conn) busy() bool {
 	u := c.loop.uplink
 	if u != nil && !c.upstream.stalled && u.link.backlog() > maxBacklog {
@@ -103,7 +105,7 @@ func (c *conn) busy() bool {
 	return c.upstream.asked || c.upstream.stalled
 }
 
-// resume continues with a client that was busy.
+// resume continues with the requests of a client that was busy.
 func (c *conn) resume() {
 	if c.loop.isGone(c) || c.upstream.asked || c.upstream.stalled {
 		return
@@ -124,8 +126,8 @@ func (u *uplink) changed() {
 	}
 }
 
-// clientList lists the clients that have sent something. For each it has the beginning of its wait,
-// its port and PID, and the number of its wait.
+// clientList lists the clients that have sent something. For each client, the list has the time at
+// which its wait began, its port, its PID, and the number of its wait.
 func (u *uplink) clientList() []byte {
 	list, n := make([]byte, 8), 0
 	for _, c := range u.loop.conns {

@@ -11,25 +11,26 @@ import (
 // storeWait is a wait at the store for one client of the proxy, or for several clients that wait
 // for the same keys.
 //
-// A client that joins a wait must not count keys that existed only before it asked. So it joins
-// once the store, after the client's request, has replied that no key was removed since the wait
-// began. All keys that the wait has seen then still exist.
+// A client that joins a wait must not count keys that existed only before the client asked. So,
+// after the client's request, the proxy asks the store whether it has removed any key since the
+// wait began. The client joins only if the store has removed none, because then all keys that ended
+// part of the wait still exist.
 type storeWait struct {
 	number  uint32
 	group   string
 	members map[*waiter]bool
 	// removals is how many keys the store had removed when it began the wait. known says that the
-	// wait has begun.
+	// store has begun the wait.
 	removals uint64
 	known    bool
-	// taken says that a client continues with the value that ended the wait.
+	// taken says that a client has taken the value that ended the wait.
 	taken bool
 }
 
 // storeWaits are the waits at the store.
 type storeWaits struct {
 	byNumber map[uint32]*storeWait
-	// byKeys are the waits that several clients share.
+	// byKeys are the waits that several clients may share, by the list of keys.
 	byKeys map[string]*storeWait
 }
 
@@ -53,7 +54,7 @@ func (s *storeWaits) remove(h *storeWait) {
 	s.close(h)
 }
 
-// newWaiter begins the wait of a client. The status shows key.
+// newWaiter begins the wait of a client. key is the key that the proxy's own status shows.
 func (u *uplink) newWaiter(c *conn, key []byte) *waiter {
 	w := &waiter{conn: c, since: time.Now()}
 	w.slots = []slot{{w: w, key: string(key)}}
@@ -61,9 +62,9 @@ func (u *uplink) newWaiter(c *conn, key []byte) *waiter {
 	return w
 }
 
-// wait makes a client wait for keys. For a single key the store serves each waiting client
-// separately, because the key may belong to a queue. Clients wait for several keys together. If all
-// keys are cached, no wait is needed.
+// wait makes a client wait for keys. If all keys are cached, it only asks the store to confirm
+// that. Clients that wait for the same keys share one wait at the store. A single key may belong to
+// a queue, so for a single key each client has a wait of its own.
 func (u *uplink) wait(c *conn, a protocol.Args) error {
 	keys := a
 	n := int(keys.Int8B())
@@ -90,8 +91,8 @@ func (u *uplink) wait(c *conn, a protocol.Args) error {
 	return u.read(r)
 }
 
-// join makes a client wait together with others. The store has been asked since the client's
-// request arrived.
+// join makes a client join a wait for the same keys. Since the client's request arrived, a round
+// has told the proxy how many keys the store has removed.
 func (u *uplink) join(w *waiter, a protocol.Args) {
 	h := u.waits.byKeys[string(a)]
 	if h == nil || h.known && h.removals != u.reads.removals {
@@ -99,7 +100,7 @@ func (u *uplink) join(w *waiter, a protocol.Args) {
 		return
 	}
 	h.add(w)
-	if h.known { // otherwise the store begins the wait later, and sees the present keys
+	if h.known { // otherwise the store begins the wait later, and checks the keys then
 		w.conn.upstream.markAnswered()
 		w.conn.resume()
 	}
@@ -110,7 +111,8 @@ func (u *uplink) waitTogether(w *waiter, a protocol.Args) {
 	u.waits.offer(u.hold(w, protocol.OpHold, a), a)
 }
 
-// hold begins a wait at the store. The client waits until the store confirms it.
+// hold begins a wait at the store. The client's next request must wait until the store has
+// confirmed the wait.
 func (u *uplink) hold(w *waiter, op byte, a protocol.Args) *storeWait {
 	h := &storeWait{number: u.number(), members: map[*waiter]bool{}}
 	h.add(w)
@@ -139,7 +141,8 @@ func (u *uplink) confirmed(h *storeWait, over bool, removals uint64) {
 	}
 }
 
-// ended ends a wait. If the proxy has dropped the wait meanwhile, its number is unknown.
+// ended ends a wait. If the proxy has dropped the wait meanwhile, the number is unknown, and ended
+// does nothing.
 func (u *uplink) ended(number uint32, queued bool) {
 	h := u.waits.byNumber[number]
 	if h == nil {
@@ -165,7 +168,7 @@ func (w *waiter) end() {
 	c.resume()
 }
 
-// refused ends the clients of a wait that the store refused.
+// refused disconnects the clients of a wait that the store refused.
 func (u *uplink) refused(h *storeWait, why error) {
 	u.waits.remove(h)
 	for w := range h.members {
@@ -174,8 +177,8 @@ func (u *uplink) refused(h *storeWait, why error) {
 	}
 }
 
-// leave removes a client from its wait. taken says that the client continues with the value that
-// ended the wait.
+// leave removes a client from its wait. taken says that the client has taken the value that ended
+// the wait.
 func (u *uplink) leave(w *waiter, taken bool) {
 	h := w.storeWait
 	if h == nil {

@@ -9,8 +9,8 @@ import (
 )
 
 // modern are the requests of torch 2.2 and later by their first byte. legacy are the requests of
-// torch 1.13. OpValidate stands for no request. Torch dropped the request with number 7 in 2.1, and
-// never used it.
+// torch 1.13. OpValidate stands for a number without a request. Number 7 of torch 1.13 is such a
+// number: torch never used its request, and removed it in 2.1.
 var (
 	modern = []byte{
 		protocol.OpValidate, protocol.OpSet, protocol.OpCompareSet, protocol.OpGet, protocol.OpAdd, protocol.OpCheck, protocol.OpWait, protocol.OpNumKeys, protocol.OpDeleteKey, protocol.OpAppend, protocol.OpMultiGet, protocol.OpMultiSet,
@@ -28,8 +28,8 @@ var handlers = [...]func(*conn, protocol.Args) error{
 	protocol.OpRound: round, protocol.OpHold: startProxyWait, protocol.OpArrive: arriveProxyWait, protocol.OpDrop: dropProxyWait, protocol.OpTaken: finishProxyWait, protocol.OpClient: setClient, protocol.OpClients: storeClientList,
 }
 
-// keep returns a value of a request for the table. A long value keeps its memory. A short value is
-// copied.
+// keep returns a value of a request in a form that the table may store. A long value stays in the
+// memory of the request. A short value is copied.
 func (c *conn) keep(f protocol.Frame) protocol.Frame {
 	if len(f) > protocol.ReadBuffer && len(f) > cap(c.request.Held)/2 {
 		return slices.Clip(f)
@@ -112,10 +112,10 @@ func (w *waiter) want(t *table, a protocol.Args) {
 		if t.exists(key) {
 			continue
 		}
-		if n := len(w.slots); n == cap(w.slots) { // but not beyond the remaining keys
+		if n := len(w.slots); n == cap(w.slots) { // not for more than the remaining keys
 			w.slots = slices.Grow(w.slots, min(left, 3*n+16))
 		}
-		if l := t.waiting[string(key)]; l != nil { // other clients wait for it too
+		if l := t.waiting[string(key)]; l != nil { // other clients also wait for this key
 			w.slots = append(w.slots, slot{w: w, key: l.key, queue: l})
 		} else {
 			w.slots = append(w.slots, slot{w: w, key: string(key)})
@@ -123,8 +123,8 @@ func (w *waiter) want(t *table, a protocol.Args) {
 	}
 }
 
-// barrier counts an arrival. As in torch, the count is never reset, and a client that gives up
-// stays counted. So a key serves one barrier.
+// barrier counts a client's arrival at a barrier. As in torch, the count is never reset, and a
+// client that gives up stays counted. So a key serves only one barrier.
 func barrier(c *conn, a protocol.Args) error {
 	w := &waiter{conn: c}
 	if err := w.arrive(a); err != nil {
@@ -133,7 +133,8 @@ func barrier(c *conn, a protocol.Args) error {
 	return c.suspend(w)
 }
 
-// arrive counts a waiter at a barrier. If the waiter is not the last, it gets a slot.
+// arrive counts a waiter at a barrier. If the waiter is the last, all others are released.
+// Otherwise it gets a slot.
 func (w *waiter) arrive(a protocol.Args) error {
 	l, key, size := w.conn.loop, string(a.Key()), a.Int8B()
 	n, err := l.table.count(key, 1)
@@ -148,7 +149,7 @@ func (w *waiter) arrive(a protocol.Args) error {
 	return nil
 }
 
-// suspend makes the client wait, unless there is nothing to wait for.
+// suspend makes the client wait. It replies at once if no key is missing.
 func (c *conn) suspend(w *waiter) error {
 	if len(w.slots) == 0 {
 		c.loop.out.bytes(protocol.StopWaiting)
@@ -173,8 +174,8 @@ func (c *conn) released(w *waiter) error {
 	return c.deliver([][]byte{{protocol.StopWaiting}}, 0)
 }
 
-// cancelWait answers even if there is no wait, because the wait may have ended while the request
-// was on its way.
+// cancelWait replies even if the client does not wait, because the wait may have ended while the
+// request was on its way.
 func cancelWait(c *conn, _ protocol.Args) error {
 	c.loop.out.bytes(protocol.WaitCanceled)
 	return nil

@@ -16,26 +16,26 @@ type Status struct {
 	// including overhead.
 	Keys  int
 	Bytes int64
-	// Clients are the connections by address and port. A process has one for each store that it
-	// opened, usually one.
+	// Clients are the connections, sorted by address and port. A process usually has one connection
+	// for each store object that it has opened.
 	Clients []ClientStatus
 }
 
-// ClientStatus is one connection to the store or to a proxy of it. Address and PID identify the
-// process: a launcher knows the PIDs of its ranks.
+// ClientStatus is one connection to the store or to one of its proxies. Address and PID identify
+// the process: a launcher knows the PIDs of its ranks.
 type ClientStatus struct {
 	Peer netip.AddrPort
-	// Spoke is false for a connection on which nothing was sent. Before version 2.1 torch has two
-	// connections, and never sends anything on the second.
+	// Spoke is false for a connection on which the client has sent nothing. Before version 2.1
+	// torch opens two connections, and never sends anything on the second.
 	Spoke bool
 	// PID is the client's process ID in its own PID namespace. It is 0 if the client did not send
 	// it (torch before 2.5).
 	PID int
 	// Came is when the client connected. It is zero for a client of a proxy.
 	Came time.Time
-	// Waiting has the first missing keys, 8 at most, as the client names them. Missing is the
-	// number of missing keys. Since is when the wait began. All are zero for a client that does not
-	// wait.
+	// Waiting has the first missing keys, 8 at most, under the names that the client uses. Missing
+	// is the number of missing keys. Since is when the wait began. All three are zero for a client
+	// that does not wait.
 	Waiting []string
 	Missing int
 	Since   time.Time
@@ -44,8 +44,8 @@ type ClientStatus struct {
 // maxShown bounds the keys in a [ClientStatus].
 const maxShown = 8
 
-// Changes returns a channel that receives a value when the clients or their waits may have changed,
-// once for all changes since the last receive. The channel is closed with the store.
+// Changes returns a channel that receives a value when the clients or their waits may have changed.
+// One value stands for all changes since the last receive. Close closes the channel.
 //
 // for range s.Changes() { show(s.Status()) }
 func (s *Store) Changes() <-chan struct{} { return s.changes }
@@ -90,9 +90,9 @@ func (w *waiter) missingKeys() []string {
 	return keys
 }
 
-// prefix is what torch's client puts before its user's keys (TCPStore.cpp). Torch's own key "init/"
-// has no prefix.
+// prefix is what torch's client puts before the keys of its user (TCPStore.cpp). Torch's own key
+// "init/" has no such prefix.
 const prefix = "/"
 
-// visible returns a key as its user knows it.
+// visible returns a key without prefix, as its user knows it.
 func visible(key string) string { return strings.TrimPrefix(key, prefix) }

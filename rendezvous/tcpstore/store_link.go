@@ -18,11 +18,11 @@ type storeLink struct {
 	fd     int
 	root   netip.AddrPort
 	// connected and greeted say how far the connection has progressed. patience is the deadline for
-	// both.
+	// reaching both states.
 	connected, greeted bool
 	patience           time.Time
-	// out has the requests. sent is how many bytes of out were sent. in has the beginning of a
-	// message.
+	// out has the requests for the store. sent is how many bytes of out were sent. in has the
+	// beginning of an incomplete message of the store.
 	out  []byte
 	sent int
 	in   []byte
@@ -103,8 +103,8 @@ func (s *storeLink) watch(writing bool) error {
 	return s.poller.Modify(s.fd, events)
 }
 
-// read reads once into a buffer. It returns the data behind the beginning of a message that arrived
-// before.
+// read reads once into a buffer. It returns the data that has not been handled yet: what keep has
+// kept, followed by the new data.
 func (s *storeLink) read(buffer []byte) ([]byte, error) {
 	n, err := unix.Read(s.fd, buffer)
 	switch {
@@ -122,8 +122,8 @@ func (s *storeLink) read(buffer []byte) ([]byte, error) {
 	return s.in, nil
 }
 
-// keep keeps the beginning of a message until the next read. anew says that messages before it were
-// handled.
+// keep keeps the beginning of an incomplete message until the next read. anew says that messages
+// before it were handled.
 func (s *storeLink) keep(rest []byte, anew bool) {
 	if len(s.in) == 0 || anew {
 		rest = append([]byte(nil), rest...)
@@ -131,7 +131,7 @@ func (s *storeLink) keep(rest []byte, anew bool) {
 	s.in = rest
 }
 
-// message is a message that is read from its beginning. Missing bytes read as zero and set short.
+// message reads the fields of a message in order. Missing bytes read as zero, and set short.
 type message struct {
 	b     []byte
 	short bool

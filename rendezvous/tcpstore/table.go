@@ -8,9 +8,9 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// table is the content of a store. Keys and queues have separate names. For checks and waits,
-// however, a name also exists if its queue is not empty. Methods that may end waits return the
-// waiters that have nothing left to wait for.
+// table is the content of a store. Keys and queues have separate name spaces. For checks and waits,
+// however, a key also exists if a queue with its name is not empty. Methods that may end waits
+// return the waiters whose waits are over.
 type table struct {
 	budget  budget
 	values  map[string]*entry
@@ -21,17 +21,17 @@ type table struct {
 	removals uint64
 }
 
-// entry is a key's value. Once a reply has its frame, the frame is shared. Until then, data may be
-// appended to it in place.
+// entry is a key's value. shared says that a reply uses the frame, which must then not change.
+// Until then, data may be appended to it in place.
 type entry struct {
 	frame  protocol.Frame
 	shared bool
-	// cached says that a proxy may have cached the value. volatile says that no proxy may cache it
-	// any more.
+	// cached says that a proxy may have cached the value. volatile says that the value has changed
+	// since, so that no proxy may cache it again.
 	cached, volatile bool
 }
 
-// budget bounds the bytes of a store: what is stored, and requests and replies under way.
+// budget bounds the bytes of a store: what it stores, and requests and replies under way.
 type budget struct{ used, limit int64 }
 
 // take takes n bytes from the budget. If that would exceed the limit, it fails and takes nothing.
@@ -57,7 +57,7 @@ func newTable(limit int64) *table {
 	}
 }
 
-// put stores a frame, and ends no waits.
+// put stores a frame. The caller must end the waits for the key.
 func (t *table) put(key string, f protocol.Frame) error {
 	e := t.values[key]
 	if e == nil {
@@ -75,7 +75,8 @@ func (t *table) put(key string, f protocol.Frame) error {
 	return nil
 }
 
-// change notes that the value of a key will differ from the value that proxies may have cached.
+// change notes that the value of a key is about to change. If proxies may have cached the value,
+// they must learn this.
 func (t *table) change(key string, e *entry) {
 	if e.cached {
 		e.cached, e.volatile = false, true
@@ -119,8 +120,8 @@ func (t *table) compareSet(key string, expected, desired protocol.Frame) (protoc
 	return desired, released, err
 }
 
-// count adds to a counter, and ends no waits. The counter is kept as decimal digits. A new key
-// counts from 0.
+// count adds to a counter. The caller must end the waits for the key. The store keeps the counter
+// as decimal digits. A new key counts from 0.
 func (t *table) count(key string, delta int64) (int64, error) {
 	n := delta
 	if e := t.values[key]; e != nil {

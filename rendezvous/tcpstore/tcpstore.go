@@ -14,20 +14,21 @@
 //
 // The protocol and its limits are the same as in torch's libuv server
 // (torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp). The protocol has no authentication, so
-// use [Options.Allow]. A listener has the longest backlog that the machine allows
-// (net.core.somaxconn). The backlog should be at least the number of processes. No name is resolved
-// here.
+// use [Options.Allow]. A listener of package net has the longest backlog that the machine allows
+// (net.core.somaxconn). This backlog should be at least the number of processes. The package
+// resolves no names.
 //
 // A store may have proxies, one for the clients of each node ([Options.Root]). A proxy has one
 // connection to the store. It passes on its clients' sets, adds and waits. It caches values. It
 // answers with a cached value only if the store, after the client asked, has confirmed that the
-// value still holds. A value that has changed once is not cached any more. A client can tell a
-// proxy from the store in one case: several clients of a proxy wait for the same keys, and the last
-// of the keys to appear is a queue. Then all clients are woken instead of one.
+// value still holds. It does not cache a value again once the value has changed. A client can tell
+// a proxy from the store in one case: several clients of a proxy wait for the same keys, and the
+// last of these keys to appear is a queue. The proxy then wakes all these clients, where the store
+// would wake one.
 //
 // One goroutine owns a store. It waits on an epoll set of all connections and answers one request
-// after another, as torch's servers do. A goroutine for each connection would cost 4 kB more for
-// each, and three system calls for a request instead of two.
+// after another, as torch's servers do. With a goroutine for each connection, each connection would
+// cost 4 kB more, and each request three system calls instead of two.
 package tcpstore
 
 import (
@@ -42,21 +43,21 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/sockets"
 )
 
-// Options are the rules of a store. The zero value serves every client. The functions are called by
-// the store's own goroutine, which serves no client meanwhile.
+// Options are the rules of a store. The zero value serves every client. The store's own goroutine
+// calls the functions. While a function runs, the store serves no client.
 type Options struct {
-	// Allow reports whether a machine may use the store. Other machines are disconnected before a
-	// byte is read. A nil Allow allows all machines. Allow is called for each connection, so it may
-	// read an atomic set that follows a job whose nodes change.
+	// Allow reports whether a machine may use the store. The store disconnects other machines
+	// before it reads a byte. A nil Allow allows all machines. Allow is called for each connection,
+	// so it may read an atomic set that follows a job whose nodes change.
 	Allow func(netip.Addr) bool
-	// MaxClients returns the largest number of connections. Further connections are closed. It is
-	// called for each connection. A nil MaxClients, or a result of 0, sets no bound for this store.
-	// All stores of a process together, however, leave 1024 of its descriptors, or half of them, to
-	// others.
+	// MaxClients returns the largest number of connections. The store closes further connections.
+	// MaxClients is called for each connection. A nil MaxClients, or a result of 0, sets no bound
+	// for this store. All stores of a process together, however, leave 1024 of the process's
+	// descriptors, or half of them if that is less, for other uses.
 	MaxClients func() int
 	// Root makes this store a proxy of the store at that address, which must be of this package.
-	// The proxy answers as the store would, over one connection for all its clients. The proxy ends
-	// with that connection.
+	// The proxy answers as the store would, over one connection for all its clients. When that
+	// connection ends, the proxy ends.
 	Root netip.AddrPort
 	// Warn gets the reason why a client was disconnected, with the client's address, at most 16
 	// times a minute for each machine. A nil Warn drops the reasons.
@@ -65,8 +66,8 @@ type Options struct {
 	// (default 4 GiB). A client that needs more is disconnected.
 	MaxBytes int64
 	// Patience bounds the time for each request, from its first byte to its last, and for reading
-	// each reply (default 1 minute). When there is no room for another client, it also bounds the
-	// silence of a client that has sent nothing.
+	// each reply (default 1 minute). If there is no room for another client, a client that has sent
+	// nothing for Patience may also be disconnected.
 	Patience time.Duration
 }
 
@@ -109,8 +110,8 @@ func Serve(l net.Listener, o Options) (*Store, error) {
 // Addr returns where the store listens.
 func (s *Store) Addr() netip.AddrPort { return s.addr }
 
-// Close disconnects all clients. It returns when nothing of the store runs any more. The contents
-// are lost.
+// Close disconnects all clients. It returns when no goroutine of the store runs any more. The
+// contents are lost.
 func (s *Store) Close() {
 	s.do(func(l *loop) { l.over = true })
 	s.mu.Lock()
@@ -122,7 +123,7 @@ func (s *Store) Close() {
 	}
 }
 
-// do runs a function in the store's goroutine, unless the store is closed.
+// do runs a function in the store's goroutine. It does nothing if the store is closed.
 func (s *Store) do(task func(*loop)) {
 	ran := make(chan struct{})
 	select {

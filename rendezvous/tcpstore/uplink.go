@@ -15,28 +15,29 @@ import (
 // uplink is a proxy's one connection to its store. It belongs to the loop that serves the proxy's
 // clients.
 //
-// The store answers in the order of the requests. A client's next request is not handled before the
-// previous one was answered. So every reply shows, as the store's own reply would, that the
-// client's earlier requests were executed. The proxy uses a cached value only if the store, after
-// the client asked, has confirmed that the value still holds. So no client gets an older value than
-// the store would have given it.
+// The store answers requests in order. The proxy handles a client's next request only after the
+// previous one was answered. So every reply shows, as the store's own reply would, that the store
+// has executed the client's earlier requests. The proxy uses a cached value only if the store,
+// after the client asked, has confirmed that the value still holds. So no client gets an older
+// value than the store would have given it.
 type uplink struct {
 	loop *loop
 	link storeLink
-	// asked are the requests without an answer yet, the oldest first.
+	// asked are the requests that the store has not answered yet, the oldest first.
 	asked []question
-	// numbered counts clients and waits. client is the client that was last identified to the
-	// store.
+	// numbered is the last number that was given to a client or a wait. client is the client that
+	// the proxy has last identified to the store.
 	numbered, client uint32
-	// stalled are the clients that the proxy does not read until all requests are sent.
+	// stalled are the clients from which the proxy reads nothing until all requests are sent.
 	stalled []*conn
 	reads   reads
 	waits   storeWaits
-	// due is when the store must get the list of clients. It is zero if the list has not changed.
+	// due is when the proxy must send the list of clients to the store. It is zero if the list has
+	// not changed.
 	due time.Time
 }
 
-// question is a request under way: a client's request, a wait, or a round.
+// question is what the store has to answer: a client's request, a wait, or a round.
 type question struct {
 	client    *conn
 	storeWait *storeWait
@@ -47,13 +48,14 @@ const (
 	// maxBacklog is how many bytes may wait for the store before the proxy stops reading its
 	// clients.
 	maxBacklog = 1 << 20
-	// clientListEvery is how soon after a change the store gets the list of clients.
+	// clientListEvery is how soon after a change the proxy sends the list of clients.
 	clientListEvery = time.Second
-	// maxMessage bounds a message of the store. The longest is a list of all keys.
+	// maxMessage bounds a message from the store. The longest message is a list of all keys.
 	maxMessage = 4 << 30
 )
 
-// dialRoot begins to connect to a store without waiting, because clients may connect meanwhile.
+// dialRoot begins to connect to a store. It does not wait for the connection, because clients may
+// already connect to the proxy.
 func dialRoot(l *loop, root netip.AddrPort) (*uplink, error) {
 	fd, err := connect(root)
 	var u *uplink
@@ -66,7 +68,7 @@ func dialRoot(l *loop, root netip.AddrPort) (*uplink, error) {
 	return u, nil
 }
 
-// newUplink returns the uplink of a connection under way.
+// newUplink returns an uplink whose connection is still being made.
 func newUplink(l *loop, fd int, root netip.AddrPort) (*uplink, error) {
 	u := &uplink{
 		loop: l, reads: reads{cache: newCache()}, waits: storeWaits{byNumber: map[uint32]*storeWait{}, byKeys: map[string]*storeWait{}},
@@ -79,7 +81,7 @@ func newUplink(l *loop, fd int, root netip.AddrPort) (*uplink, error) {
 	return u, nil
 }
 
-// ready handles events of the connection. The proxy ends when the connection ends.
+// ready handles events of the connection to the store. The proxy ends when the connection ends.
 func (u *uplink) ready(events uint32) {
 	var err error
 	if !u.link.connected {
@@ -115,7 +117,7 @@ func (u *uplink) flush() {
 	}
 }
 
-// expire does everything that is due.
+// expire handles the deadlines that have passed.
 func (u *uplink) expire(now time.Time) {
 	if !u.link.greeted && now.After(u.link.patience) {
 		u.fail(errors.New("it does not answer"))
@@ -126,7 +128,7 @@ func (u *uplink) expire(now time.Time) {
 	}
 }
 
-// send sends as much as the store takes. Once all is sent, stalled clients continue.
+// send sends as much as the store takes. Once all is sent, it continues with the stalled clients.
 func (u *uplink) send() error {
 	if all, err := u.link.send(); err != nil || !all {
 		return err
@@ -140,7 +142,7 @@ func (u *uplink) send() error {
 	return nil
 }
 
-// receive reads once.
+// receive reads from the store once, and handles the messages that are complete.
 func (u *uplink) receive() error {
 	data, err := u.link.read(u.loop.buffer[:])
 	if err != nil || len(data) == 0 {
@@ -169,8 +171,8 @@ func (u *uplink) handleMessages(data []byte) (rest []byte, err error) {
 	return data, nil
 }
 
-// errProtocol is the error for a store that breaks the protocol, perhaps because it is another
-// version of golaunch.
+// errProtocol is the error for a store that does not follow the protocol, perhaps because the store
+// runs another version of golaunch.
 var errProtocol = errors.New("it sent a message that this golaunch does not know: with proxies, all nodes of a job need the same version")
 
 func (u *uplink) handleMessage(kind byte, b []byte) error {

@@ -9,15 +9,16 @@ type waiter struct {
 	since   time.Time
 	missing int
 	slots   []slot
-	// number is a proxy's number for the wait. queued says that a queue ended the wait. Another
-	// waiter may then get the value if the client does not take it.
+	// number is a proxy's number for the wait. queued says that a push to a queue ended the wait.
+	// If the client then does not take the value, another waiter may get it.
 	number uint32
 	queued bool
 	// storeWait is the wait at the store if conn is a client of a proxy; otherwise nil.
 	storeWait *storeWait
 }
 
-// slot is the place of a waiter among the waiters for a key. queue is nil once the key existed.
+// slot is the place of a waiter among the waiters for one key. queue becomes nil once the key has
+// existed.
 type slot struct {
 	w     *waiter
 	key   string
@@ -93,7 +94,8 @@ func (t *table) enter(w *waiter) error {
 	return nil
 }
 
-// leave removes a waiter from its slots. Other waiters may now get a value that was pushed for it.
+// leave removes a waiter from its slots. If a queue ended its wait, another waiter may now get the
+// value. leave returns the waiters whose waits are over.
 func (t *table) leave(w *waiter) (released []*waiter) {
 	t.budget.give(w.cost())
 	for i := range w.slots {
@@ -132,8 +134,8 @@ func (t *table) keySet(key string) (released []*waiter) {
 	return released
 }
 
-// queuePushed serves the waiters of a queue in order, up to the first one that waits for nothing
-// else.
+// queuePushed removes the waiters of a queue in order, up to the first waiter that has no other
+// missing key. It returns this waiter.
 func (t *table) queuePushed(queue string) []*waiter {
 	for t.waiting[queue] != nil {
 		s := t.waiting[queue].first

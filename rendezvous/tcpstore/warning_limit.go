@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// A store gives at most maxWarnings warnings a minute about one machine, one for each rank of a
-// node. It warns about at most maxWarned machines.
+// A store gives at most maxWarnings warnings a minute about one machine, which is one for each rank
+// of a node with 16 ranks. It warns about at most maxWarned machines in that minute.
 const (
 	maxWarnings = 16
 	maxWarned   = 1024
 )
 
-// warningLimit prevents a flood of warnings.
+// warningLimit prevents a flood of warnings. told counts the warnings for each machine since the
+// time since.
 type warningLimit struct {
 	mu    sync.Mutex
 	since time.Time

@@ -4,9 +4,9 @@ package protocol
 
 import "encoding/binary"
 
-// The requests of torch 2.2 and later, by their first byte
-// (torch/csrc/distributed/c10d/TCPStoreBackend.hpp). Later versions only appended numbers, so one
-// server serves them all.
+// These are the requests of torch 2.2 and later, by their first byte
+// (torch/csrc/distributed/c10d/TCPStoreBackend.hpp). Later versions of torch only added numbers, so
+// one server serves them all.
 const (
 	OpValidate = iota
 	OpSet
@@ -46,12 +46,13 @@ const (
 // and store. No client of torch begins like this.
 const ProxyGreeting = "golaunch\x01"
 
-// The messages of a store to a proxy, by their first byte. Their length in 8 bytes follows.
+// These are the messages of a store to a proxy, by their first byte. Their length in 8 bytes
+// follows.
 const (
 	MsgHello   = iota
-	MsgReply   // the reply to the oldest unanswered request
-	MsgRefused // instead of a reply: why the client must go
-	MsgExpel   // the number of a client, and why it must go
+	MsgReply   // the reply to the oldest request without an answer
+	MsgRefused // instead of a reply: why the proxy must disconnect the client
+	MsgExpel   // the number of a client, and why the proxy must disconnect it
 	MsgEnded   // the number of a wait, and 1 if a queue has ended it
 	HeadLength = 9
 )
@@ -61,7 +62,7 @@ const (
 	FoundNothing  = iota
 	FoundValue    // a proxy may cache the value until the store reports a change
 	FoundVolatile // the value has changed before: a proxy may not cache it
-	FoundLater    // the round is full: ask again
+	FoundLater    // the round is full, so the proxy must ask again
 )
 
 // MaxRound is how many bytes of values a round may contain. The next round has the rest.

@@ -15,8 +15,8 @@ const (
 	int4B              // 4 bytes
 )
 
-// shape describes what follows the first byte of a request. First come some bytes, then the fields,
-// or a list of fields that begins with its length in 8 bytes.
+// shape describes what follows the first byte of a request. First come bytes as given by the field
+// bytes. Then come the fields, or a list of fields that begins with its length in 8 bytes.
 type shape struct {
 	list   bool
 	fields []field
@@ -36,8 +36,8 @@ var shapes = [...]shape{
 }
 
 // scanner finds the end of a request as its bytes arrive. It refuses the request as soon as the
-// request exceeds a limit. It looks at no byte twice, however slowly the bytes arrive. Only the
-// scanner reads unchecked lengths.
+// request exceeds a limit. It looks at each byte only once, however slowly the bytes arrive. No
+// other code reads lengths that have not been checked.
 type scanner struct {
 	shape shape
 	// at is where the next field begins; left is the number of fields from there.

@@ -16,7 +16,8 @@ type Listener struct {
 	PausedUntil time.Time
 }
 
-// acceptPause follows a failure to accept a client, such as too many open files.
+// acceptPause is the pause after a failure to accept a client, for example because too many files
+// are open.
 const acceptPause = 100 * time.Millisecond
 
 // Pause stops watching for clients for a while.
@@ -33,7 +34,8 @@ func (l *Listener) Resume(p *Poller, now time.Time) {
 	}
 }
 
-// TakeOver duplicates a listener's socket for the store. Connections inherit its options.
+// TakeOver duplicates a listener's socket for the store, and closes the listener. Connections
+// inherit the socket's options.
 func TakeOver(l net.Listener) (fd int, err error) {
 	tcp, ok := l.(*net.TCPListener)
 	if !ok {
@@ -49,8 +51,8 @@ func TakeOver(l net.Listener) (fd int, err error) {
 	return fd, errors.Join(SetKeepalive(fd), l.Close())
 }
 
-// SetKeepalive makes a connection send at once, and notice within three minutes that the peer is
-// gone.
+// SetKeepalive makes a connection send small messages at once, and notice within three minutes that
+// the peer is gone.
 func SetKeepalive(fd int) (err error) {
 	for _, o := range []struct{ level, name, value int }{
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
