@@ -12,8 +12,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// TestHeartbeatsPassReports checks that a heartbeat is answered before the agent's report, which
-// waits behind the reports of hundreds of other agents.
+// TestHeartbeatsPassReports checks that the coordinator answers a heartbeat before it handles the
+// report of the same agent, which waits behind the reports of hundreds of other agents.
 func TestHeartbeatsPassReports(t *testing.T) {
 	c := NewCoordinator(Config{})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -20,8 +20,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// agent is a scripted agent. It carries out orders at once. exit says how its ranks end in an
-// attempt. Ranks for which exit returns false run until they are stopped.
+// agent is a scripted agent. It carries out orders at once. exit says whether, and with which code,
+// its ranks end in an attempt. Ranks for which exit returns false run until they are stopped.
 type agent struct {
 	*session.Session
 	w     *world
@@ -40,16 +40,16 @@ type agent struct {
 	notices  []job.Notice
 	cohorts  []cohortHeard
 	// ignoresStop says that the agent's ranks ignore a stop. lost says that the agent never finds
-	// out whether it reaches the master. barred says why it does not reach the master.
+	// out whether it can reach the job's master. barred says why it cannot reach the master.
 	ignoresStop, lost bool
 	barred            string
 	// tail is the last output of the agent's ranks.
 	tail string
 	left string
-	// words are the agent's answers to questions. Without any, the agent hangs.
+	// words are the agent's answers to questions. If words is nil, the agent does not answer.
 	words atomic.Pointer[chan string]
 	end   time.Time
-	// books has the output of the ranks here, by job.
+	// books has the output of the agent's ranks, by job.
 	books map[string]*book
 }
 
@@ -65,8 +65,8 @@ type share struct {
 	units map[int]*unit
 }
 
-// unit is one attempt. said has its reports. asked are earlier attempts that the coordinator asked
-// about.
+// unit is one attempt. said are its reports. asked are earlier attempts whose end the coordinator
+// asks the agent to report.
 type unit struct {
 	job.Start
 	alive bool
@@ -85,7 +85,7 @@ func (w *world) joinAs(n placement.Node, exit func(int) (int, bool)) *agent {
 	return w.joinWith(session.Options{Node: n}, exit, map[string]*share{})
 }
 
-// inPlaceOf returns an agent that adopts the ranks of a dead agent, while a keeper holds the dead
+// inPlaceOf returns an agent that adopts the ranks of a dead agent. A keeper still holds the dead
 // agent's connections.
 func (w *world) inPlaceOf(a *agent) *agent {
 	w.t.Helper()
@@ -139,7 +139,7 @@ func (a *agent) run() {
 	}
 }
 
-// do obeys an order. If the agent leaves, do returns why.
+// do obeys an order. It returns the reason if the agent must leave.
 func (a *agent) do(o wire.Order) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -220,7 +220,7 @@ func (a *agent) start(id string, o job.Start) {
 	}
 }
 
-// outlived answers for an earlier attempt once u has ended.
+// outlived reports the end of an earlier attempt, once u has ended.
 func (u *unit) outlived(a *agent, id string, attempt int) {
 	if u.alive {
 		u.asked = append(u.asked, attempt)
@@ -243,7 +243,7 @@ func (a *agent) stop(id string, o job.Stop) {
 	}
 }
 
-// over ends an attempt.
+// over ends the ranks of an attempt, and reports that.
 func (a *agent) over(id string, u *unit, code int) {
 	a.w.died(id, a.Node.Name, u)
 	for _, b := range u.Group.Bundles {
@@ -266,7 +266,7 @@ func (u *unit) restate(a *agent, id string) {
 	}
 }
 
-// kill ends all ranks of a job without a report.
+// kill ends all ranks of a job. The agent does not report that.
 func (a *agent) kill(id string) {
 	if s := a.jobs[id]; s != nil {
 		for _, u := range s.units {
@@ -275,7 +275,7 @@ func (a *agent) kill(id string) {
 	}
 }
 
-// die acts like the agent's death by SIGKILL.
+// die acts as if SIGKILL had ended the agent.
 func (a *agent) die() {
 	a.cable.unreachable.Store(true)
 	a.mu.Lock()
@@ -305,7 +305,7 @@ func (a *agent) attempts() int {
 	return len(a.starts)
 }
 
-// runs returns the running jobs here, with the attempt: "a0 b2".
+// runs returns the jobs that run on this node, each with its attempt: "a0 b2".
 func (a *agent) runs() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -320,8 +320,8 @@ func (a *agent) runs() string {
 	return strings.Join(list, " ")
 }
 
-// born and died check, over all agents of a world, that no rank lives twice, and that no two ranks
-// have one GPU.
+// born and died check, over all agents of a world, that no rank runs twice at a time, and that no
+// two ranks use one GPU.
 func (w *world) born(id, node string, u *unit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -363,7 +363,7 @@ func (w *world) births(id string, rank int) int {
 	return w.begun[[2]string{id, strconv.Itoa(rank)}]
 }
 
-// book is what the ranks of a job wrote on one node, or on all that share a file system.
+// book is the output of a job's ranks on one node, or on all nodes that share a file system.
 type book struct {
 	mu    sync.Mutex
 	files map[report.LogPosition]string // Offset 0
@@ -384,7 +384,7 @@ func newBook() *book {
 	return &book{files: map[report.LogPosition]string{}, more: make(chan struct{}), page: 4}
 }
 
-// write makes a rank of a job write in attempt 0.
+// write adds text to the output of a rank in attempt 0.
 func (a *agent) write(id string, rank int, text string) {
 	a.mu.Lock()
 	b := a.book(id)
@@ -408,8 +408,8 @@ func (b *book) end() {
 	b.more = make(chan struct{})
 }
 
-// replies answers a question that is not about logs. It returns each word that the test gives the
-// agent, until the test ends the answer.
+// replies answers a question that is not about logs. The answer has each word that the test gives
+// the agent, until the test closes words.
 func (a *agent) replies() func(context.Context) (wire.Answer, error) {
 	return func(ctx context.Context) (wire.Answer, error) {
 		var words chan string

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestNodesThatMayHaveRanks checks that the job waits as long as nodes may still have ranks of the
-// job's earlier run.
+// TestNodesThatMayHaveRanks checks that the job waits as long as absent nodes may still run ranks
+// of the job's earlier coordinator.
 func TestNodesThatMayHaveRanks(t *testing.T) {
 	for name, test := range map[string]struct {
 		wait time.Duration

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestANodeIsAvoided checks that new jobs avoid a node for an hour after its GPU has failed, or
-// until it has left in order. A restart of the coordinator does not change that.
+// TestANodeIsAvoided checks that new jobs avoid a node after its GPU has failed, for an hour or
+// until the node has left in order. A restart of the coordinator does not change that.
 func TestANodeIsAvoided(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)

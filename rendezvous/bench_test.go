@@ -57,8 +57,8 @@ func BenchmarkJoin(b *testing.B) {
 	run("loopback-tls", tcp, session.Options{Target: tcp.Addr().String(), TLS: client1(token, "n1"), Node: node(1)})
 }
 
-// BenchmarkThousandAgents lets 1,000 agents join at once over loopback and mutual TLS. Their
-// clients run on the same cores.
+// BenchmarkThousandAgents lets 1,000 agents join at once over loopback and mutual TLS. The agents
+// use the same cores as the coordinator.
 func BenchmarkThousandAgents(b *testing.B) {
 	const agents = 1000
 	for b.Loop() {
@@ -88,8 +88,8 @@ func BenchmarkThousandAgents(b *testing.B) {
 	b.ReportMetric(float64(agents)*float64(b.N)/b.Elapsed().Seconds(), "joins/s")
 }
 
-// BenchmarkCommit measures how long a step of a job waits for its voters, over loopback and mutual
-// TLS. They keep an entry, and confirm that there is no other leader.
+// BenchmarkCommit measures how long a step of a job waits for the voters, over loopback and mutual
+// TLS. The voters keep an entry, or confirm that there is no other leader.
 func BenchmarkCommit(b *testing.B) {
 	for _, voters := range []int{1, 3, 5} {
 		term := parliament(b, voters)
@@ -105,8 +105,8 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-// BenchmarkCatchUp measures the time until a new voter has a log and votes, over loopback and
-// mutual TLS.
+// BenchmarkCatchUp measures the time until a new voter has received a log and votes, over loopback
+// and mutual TLS.
 func BenchmarkCatchUp(b *testing.B) {
 	for name, log := range logs {
 		b.Run(name, func(b *testing.B) {
@@ -126,7 +126,7 @@ func BenchmarkCatchUp(b *testing.B) {
 	}
 }
 
-// parliament returns a term of n voters. The first one leads.
+// parliament returns a term with n voters. The first voter leads.
 func parliament(b *testing.B, n int) *quorum.Term {
 	var candidates []*Candidate
 	for i := range n {
@@ -150,7 +150,7 @@ func candidate(b *testing.B, i int) *Candidate {
 	return s
 }
 
-// found makes a waiting candidate begin a log.
+// found makes a candidate without a log begin one.
 func found(t testing.TB, s *Candidate) *quorum.Term {
 	t.Helper()
 	term, err := s.found()
@@ -160,7 +160,8 @@ func found(t testing.TB, s *Candidate) *quorum.Term {
 	return term
 }
 
-// vote makes these candidates the only voters, with the first one as leader, and waits for that.
+// vote makes these candidates the only voters, with the first candidate as leader, and waits until
+// they are.
 func vote(b *testing.B, term *quorum.Term, candidates ...*Candidate) {
 	term.Reconfigure(wire.Convert(candidates, func(s *Candidate) quorum.Voter { return s.election.Self() }))
 	for len(candidates[0].election.Others()) != len(candidates)-1 {

@@ -82,8 +82,8 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestAnotherCommandEndsTheWait has a node that was started with other flags. It will never match
-// the other nodes, and they learn that at once.
+// TestAnotherCommandEndsTheWait starts a node with different flags. Since this node can never join,
+// the job ends at once, and the other nodes learn the reason.
 func TestAnotherCommandEndsTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldOf(t.Context(), t, Config{Facts: map[string]string{"--nodes": "3"}}, one(3))
@@ -100,8 +100,9 @@ func TestAnotherCommandEndsTheWait(t *testing.T) {
 	})
 }
 
-// TestTooManyRefusedEndTheWait starts four nodes for a job of three. The job survives the first
-// refusal but not the second. Nodes of one machine share an address, and are refused only by name.
+// TestTooManyRefusedEndTheWait starts four nodes for a job of three. The job survives the refusal
+// of one node but not of two. Nodes of one machine share an address, so they are told apart only by
+// name.
 func TestTooManyRefusedEndTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldOf(t.Context(), t, Config{Nodes: 4}, one(3))
@@ -135,8 +136,8 @@ func TestTooManyRefusedEndTheWait(t *testing.T) {
 	})
 }
 
-// TestTheNameOfTheCoordinatorsNode checks that the coordinator's node keeps its name although
-// another process of its machine comes first. That process must use another name.
+// TestTheNameOfTheCoordinatorsNode checks that the coordinator's node keeps its name even if
+// another process of the same machine asks for the name first. That process must use another name.
 func TestTheNameOfTheCoordinatorsNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := placement.Node{Name: "a", Addr: node(1).Addr, Labels: map[string]string{placement.MachineLabel: "m1", wire.RenamesLabel: wire.RenamesAlways}}
@@ -161,13 +162,13 @@ func TestTheNameOfTheCoordinatorsNode(t *testing.T) {
 	})
 }
 
-// TestARefusalThatEndsTheCoordinator checks that the agent gets the refusal, and not an error that
+// TestARefusalThatEndsTheCoordinator checks that the agent gets the refusal, and not the error that
 // the coordinator has ended.
 func TestARefusalThatEndsTheCoordinator(t *testing.T) {
 	c := &Coordinator{eventLoop: newEventLoop(), succession: &succession{}}
 	close(c.done)
 	want := wire.Refused("--nodes differs")
-	for range 100 { // select takes any of two ready cases
+	for range 100 { // because select takes any of two ready cases
 		answers := make(chan admission, 1)
 		answers <- admission{err: want}
 		if _, err := (agentService{c: c}).awaitAdmission(t.Context(), answers); err != want {
@@ -179,8 +180,8 @@ func TestARefusalThatEndsTheCoordinator(t *testing.T) {
 	}
 }
 
-// TestHungAgent has an agent that does not take its orders. It loses its lease, and the coordinator
-// stops waiting.
+// TestHungAgent has an agent that does not take its orders. The agent loses its lease, and the
+// coordinator stops waiting for it.
 func TestHungAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -192,7 +193,7 @@ func TestHungAgent(t *testing.T) {
 		}
 		synctest.Wait()
 		at := time.Now()
-		for range 128 { // twice what a session keeps for an agent that takes none
+		for range 128 { // twice what a session keeps for an agent that takes no orders
 			w.c.Signal(syscall.SIGUSR1)
 		}
 		ended(hung)
@@ -211,8 +212,8 @@ func TestHungAgent(t *testing.T) {
 	})
 }
 
-// TestFullQueue has an agent that stops reading. The agent is cut off, and lost once its lease is
-// over. No other client waits.
+// TestFullQueue has an agent that stops reading. The coordinator cuts the agent off, and counts it
+// as lost once its lease is over. No other client waits.
 func TestFullQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -260,7 +261,7 @@ func helloOf(n placement.Node) *pb.Hello {
 	return &pb.Hello{Protocol: wire.Protocol, Node: wire.FromNode(n), Instance: "x", Heartbeat: &pb.Heartbeat{}}
 }
 
-// introduce sends a hello without golaunch's agent, and returns the answer.
+// introduce sends a hello without golaunch's agent, and returns the coordinator's answer.
 func introduce(t *testing.T, cc *grpc.ClientConn, h *pb.Hello) (*pb.ToAgent, error) {
 	stream, err := pb.NewRendezvousClient(cc).Join(t.Context(), grpc.MaxCallSendMsgSize(8<<20))
 	if err != nil {

@@ -18,16 +18,16 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/entry"
 )
 
-// cloud is a provider. Its nodes are tags. A test makes their agents join.
+// cloud is a provider whose nodes exist only as tags. A test makes the agents of these nodes join.
 type cloud struct {
 	mu sync.Mutex
-	// nodes has the provider's description of each node. made and ended count nodes.
+	// nodes has the provider's description of each node, by tag. made and ended count nodes.
 	nodes       map[string]string
 	made, ended int
 	// says is the provider's description of a new node.
 	says string
-	// hangs is the call that does not answer, once: "create" or "delete". If obeys is set, the call
-	// first does its work. hung is closed when it is called.
+	// hangs is the call that does not answer the next time: "create" or "delete". If obeys is set,
+	// the call does its work before it hangs. hung is closed when the call hangs.
 	hangs string
 	obeys bool
 	hung  chan struct{}
@@ -35,7 +35,7 @@ type cloud struct {
 
 func newCloud() *cloud { return &cloud{nodes: map[string]string{}, hung: make(chan struct{})} }
 
-// call does its work, and hangs if hangs says so.
+// call runs do, the work of a call, and hangs if hangs names the call.
 func (p *cloud) call(ctx context.Context, name string, do func()) error {
 	p.mu.Lock()
 	hangs := p.hangs == name
@@ -104,7 +104,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 }
 
 // TestTakeoverInACall kills the coordinator while a call of a provider hangs, before or after the
-// provider has done the work. The next coordinator asks for no further node, and leaks none.
+// provider has done the work. The next coordinator must not request another node, and must not
+// forget a node.
 func TestTakeoverInACall(t *testing.T) {
 	for _, call := range []string{"create", "delete"} {
 		for _, obeys := range []bool{false, true} {
@@ -169,7 +170,8 @@ func (h *headed) joinTags(tags []string) (all []*agent) {
 	return all
 }
 
-// TestLargestCapacity has the largest entries of the log for requested nodes, and their status.
+// TestLargestCapacity checks the largest entries of the log about requested nodes, and the largest
+// status of these nodes.
 func TestLargestCapacity(t *testing.T) {
 	kind, why := text(capacity.MaxKind), text(wire.MaxText)
 	for _, ev := range []capacity.Event{

@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// TestCharges has a node with four GPUs. A job comes after an hour and holds two of them. A coordinator
-// that starts again goes on counting, and a node that is lost costs no more.
+// TestCharges has a node with four GPUs. After an hour, a job starts that holds two of them. A
+// restarted coordinator continues to count, and a lost node costs nothing more.
 func TestCharges(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		h.crash()

@@ -64,9 +64,9 @@ func loopback(i, n int) placement.Node {
 	return node
 }
 
-// BenchmarkTakeover kills a coordinator that 100 or 1,000 agents with 8 ranks each had joined, over
-// loopback and mutual TLS. It measures the time from the start of the next coordinator until all
-// agents are back and the jobs run.
+// BenchmarkTakeover kills a coordinator with 100 or 1,000 agents of 8 ranks each, over loopback and
+// mutual TLS. It measures the time from the start of the next coordinator until all agents are back
+// and the jobs run.
 func BenchmarkTakeover(b *testing.B) {
 	for _, c := range []struct{ agents, jobs int }{{100, 1}, {100, 10}, {1000, 1}} {
 		b.Run(fmt.Sprintf("agents=%d/jobs=%d", c.agents, c.jobs), func(b *testing.B) { benchmarkTakeover(b, c.agents, c.jobs) })

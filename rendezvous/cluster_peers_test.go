@@ -24,9 +24,9 @@ type headed struct {
 	// living are the running coordinators, and agents the joined agents.
 	living map[string]*headPeer
 	agents []*agent
-	// capacity is what the coordinators may ask for.
+	// capacity is what the coordinators may request.
 	capacity []Capacity
-	// longest is the longest time for which an agent has not heard from a coordinator.
+	// longest is the longest time in which an agent has heard nothing from a coordinator.
 	longest time.Duration
 	notes   []string
 }
@@ -137,7 +137,8 @@ func (h *headed) noted() string {
 	return strings.Join(h.notes, "\n")
 }
 
-// silence returns the longest time for which an agent has heard nothing since the last call.
+// silence returns the longest time in which an agent has heard nothing, since the last call of
+// silence.
 func (h *headed) silence() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,7 +161,7 @@ func (h *headed) lead() (string, *Coordinator) {
 	return "", nil
 }
 
-// keeps reports whether the entries of a coordinator can be kept.
+// keeps reports whether a coordinator can still store entries in the log.
 func (c *Coordinator) keeps() bool {
 	kept := make(chan struct{})
 	c.post(func() { c.log.Then(func() { close(kept) }) })
@@ -206,12 +207,12 @@ func (h *headed) client() *user {
 	return &user{Client: c, h: &hosted{world: h.world}}
 }
 
-// manyJobs is how many jobs run, on five nodes each, when a coordinator is lost. There are fewer
-// with the race detector.
+// manyJobs is how many jobs, of five nodes each, run when a coordinator is lost. Their number is
+// smaller with the race detector.
 var manyJobs = 20
 
-// TestAnyCoordinatorMayBeLost loses each coordinator in turn. The ranks of many jobs live on.
-// Agents and clients notice each loss for at most a third of a lease.
+// TestAnyCoordinatorMayBeLost loses each coordinator in turn. The ranks of many jobs continue.
+// Agents and clients hear nothing for at most a third of a lease.
 func TestAnyCoordinatorMayBeLost(t *testing.T) {
 	for name, lose := range map[string]func(*headed, string) (back func()){
 		"killed": func(h *headed, addr string) func() {
@@ -317,7 +318,7 @@ func TestAllCoordinatorsAreStartedAgain(t *testing.T) {
 	})
 }
 
-// TestAMinorityOfCoordinators checks that a minority decides nothing, and says what it waits for.
+// TestAMinorityOfCoordinators checks that a minority decides nothing, and notes what it waits for.
 func TestAMinorityOfCoordinators(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.start(h.addrs[0])
@@ -344,7 +345,7 @@ func TestAMinorityOfCoordinators(t *testing.T) {
 	})
 }
 
-// TestOtherCoordinators has coordinators of another cluster, or with other options.
+// TestOtherCoordinators starts coordinators of another cluster, or with other options.
 func TestOtherCoordinators(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.start(h.addrs[0])
@@ -386,8 +387,8 @@ func TestAnotherLease(t *testing.T) {
 	})
 }
 
-// TestACoordinatorMoves: one coordinator moves to another machine. The coordinators are restarted
-// one after another with the new list, and the new coordinator joins.
+// TestACoordinatorMoves moves one coordinator to another machine. The other coordinators are
+// restarted one after another with the new list, and the new coordinator joins.
 func TestACoordinatorMoves(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()
@@ -414,7 +415,7 @@ func TestACoordinatorMoves(t *testing.T) {
 	})
 }
 
-// TestAFileThatMakesNoSense has a file that is no peer's log.
+// TestAFileThatMakesNoSense starts a coordinator with a file that is no peer's log.
 func TestAFileThatMakesNoSense(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		file, err := log.Open(h.store("h0:1"))
@@ -435,8 +436,8 @@ func TestAFileThatMakesNoSense(t *testing.T) {
 	})
 }
 
-// TestAWatchWithoutAReader checks that a client which does not read its watch neither leaves the
-// coordinator nor loses the job.
+// TestAWatchWithoutAReader checks that a client that does not read its watch stays connected, and
+// does not lose its job.
 func TestAWatchWithoutAReader(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()
@@ -458,7 +459,8 @@ func TestAWatchWithoutAReader(t *testing.T) {
 	})
 }
 
-// TestAClusterIsInvited invites a cluster to a job. This is a mistake, and the answer says so.
+// TestAClusterIsInvited invites a cluster to a job. This is a mistake of the user, and the answer
+// must say so.
 func TestAClusterIsInvited(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()

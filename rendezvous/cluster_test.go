@@ -276,7 +276,7 @@ func TestReservation(t *testing.T) {
 	})
 }
 
-// TestFailureRulesOfASubmission has the deciding rule behind 8 KiB of other rules.
+// TestFailureRulesOfASubmission has 8 KiB of rules. Only the last rule matches the failure.
 func TestFailureRulesOfASubmission(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -358,7 +358,7 @@ func TestWrongRequests(t *testing.T) {
 	})
 }
 
-// TestTooManyJobs has as many jobs as a reply can name.
+// TestTooManyJobs has as many jobs as a coordinator accepts.
 func TestTooManyJobs(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		h.c.post(func() {
@@ -380,7 +380,7 @@ func TestTooManyJobs(t *testing.T) {
 	})
 }
 
-// TestOtherVersions: two sides of different versions meet, and neither guesses.
+// TestOtherVersions checks that a client and a coordinator of different versions refuse each other.
 func TestOtherVersions(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		m := wire.FromSubmission(task("a", 1, 1))
@@ -393,7 +393,7 @@ func TestOtherVersions(t *testing.T) {
 	})
 }
 
-// TestNoCluster asks the coordinator of a single job for other jobs.
+// TestNoCluster submits a job to the coordinator of a single job.
 func TestNoCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)

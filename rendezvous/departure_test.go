@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// TestTheEarliestDeparture checks that each departure has its own deadline, and that a repeated
-// notice has the remaining time.
+// TestTheEarliestDeparture checks that each announced departure has its own deadline, and that a
+// repeated notice names the time that remains.
 func TestTheEarliestDeparture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -52,8 +52,8 @@ func TestTheEarliestDeparture(t *testing.T) {
 	})
 }
 
-// TestAStopOfAllNodes sends each node a signal. Together they are one stop of the job, and the
-// ranks get that signal.
+// TestAStopOfAllNodes sends each node a signal. Together the signals are one stop of the job, and
+// the ranks get the signal.
 func TestAStopOfAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)

@@ -17,7 +17,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
-// directly says that the agents of worlds reach their coordinator directly, see TestDirect.
+// directly says that the agents of worlds connect to their coordinator without a network, see
+// TestDirect.
 var directly = os.Getenv("GOLAUNCH_TEST_DIRECT") != ""
 
 // overDirect matches the tests of agents' and coordinators' streams that work over any transport.
@@ -28,7 +29,7 @@ const overDirect = "^(TestAnotherAgentGoesOn|TestAPausedAgent|TestAQuestionOutli
 	"TestOrdersOutliveABrokenConnection|TestRanksOutliveABrokenConnection|TestReportsAreKept|TestSignalReachesOneJob|TestSlowReader|TestStop|" +
 	"TestDrain|TestTheEarliestDeparture|TestUnheardQuestionForLogs)$"
 
-// TestDirect runs tests again, with agents in the coordinator's process.
+// TestDirect runs the tests of overDirect again, with agents in the coordinator's process.
 func TestDirect(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+overDirect, "-test.skip=^TestLease$/^late$", "-test.timeout=5m")
 	cmd.Env = append(os.Environ(), "GOLAUNCH_TEST_DIRECT=1")
@@ -37,7 +38,7 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// over makes agents reach a coordinator directly, within the faults of the cable.
+// over makes agents connect to a coordinator directly. The faults of the cable still apply.
 func (c *cable) over(coordinator func() *Coordinator) func(context.Context) (session.Conn, error) {
 	return func(ctx context.Context) (session.Conn, error) {
 		if c.unreachable.Load() || c.up.Load() || c.down.Load() {
@@ -56,7 +57,7 @@ func (c *cable) over(coordinator func() *Coordinator) func(context.Context) (ses
 	}
 }
 
-// directEnd does for direct streams what a cable does for connections.
+// directEnd gives direct streams the faults that a cable gives connections.
 type directEnd struct {
 	net.Conn
 	conn session.Conn
@@ -71,7 +72,7 @@ func (e directEnd) SetDeadline(time.Time) error {
 	return nil
 }
 
-// cableOfMessages does with messages what a cable does with bytes.
+// cableOfMessages gives messages the faults that a cable gives bytes.
 type cableOfMessages struct {
 	session.Conn
 	end    *cableConn

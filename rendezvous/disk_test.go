@@ -37,7 +37,7 @@ func (c *Coordinator) slow(ready func() bool) {
 }
 
 // TestASlowDisk makes the log's disk accept nothing for longer than the lease. No node is lost.
-// Events in that time have their consequences once they are kept.
+// Events in that time take effect once the log has stored them.
 func TestASlowDisk(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -69,8 +69,8 @@ func TestASlowDisk(t *testing.T) {
 	})
 }
 
-// TestADiskThatHangs checks that the coordinator does not wait for such a disk. When the disk is
-// back, so is the log.
+// TestADiskThatHangs checks that the coordinator does not wait for a disk that hangs. When the disk
+// works again, the coordinator writes its log again.
 func TestADiskThatHangs(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -104,8 +104,8 @@ func TestADiskThatHangs(t *testing.T) {
 	})
 }
 
-// TestALogThatCannotBeWritten checks that such a log is removed, because it would mislead a later
-// coordinator, and starts again when it can be written.
+// TestALogThatCannotBeWritten checks that the coordinator removes such a log, because it would
+// mislead a later coordinator. The log starts again when it can be written.
 func TestALogThatCannotBeWritten(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -149,8 +149,8 @@ func (s stuck) Write(b []byte) (int, error) {
 	return s.Writer.Write(b)
 }
 
-// TestASlowDiskForPeople checks that a slow disk of the journal delays nothing for long, not even
-// the end of a job.
+// TestASlowDiskForPeople has a journal on a slow disk. The disk must not delay anything for long,
+// not even the end of a job.
 func TestASlowDiskForPeople(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wake := make(chan struct{})
@@ -168,8 +168,8 @@ func TestASlowDiskForPeople(t *testing.T) {
 	})
 }
 
-// TestOutputWithoutReaders checks that a coordinator still answers its agents when its own messages
-// are not read. Later the coordinator says how many lines it did not show.
+// TestOutputWithoutReaders checks that a coordinator still answers its agents while no program
+// reads its messages to people. Later the coordinator says how many lines it did not show.
 func TestOutputWithoutReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wake, notes := make(chan struct{}), 0

@@ -12,8 +12,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/entry"
 )
 
-// BenchmarkEntry measures the cost to write and to read an entry of the log, as it is and as a line
-// of JSON for people.
+// BenchmarkEntry measures the cost to write and to read an entry of the log, in the log's own
+// format and as a line of JSON for people.
 func BenchmarkEntry(b *testing.B) {
 	ev := job.Exited{Node: "n1", Rank: 3, Exit: report.Exit{Code: 1}, At: now(), Tail: string(make([]byte, 200))}
 	e := replica.Entry{At: now(), Event: cluster.Happened{Job: "j", Event: ev}}

@@ -18,7 +18,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
-// attacker has a valid certificate, and speaks HTTP/2 as gRPC never would.
+// attacker has a valid certificate, but uses HTTP/2 in ways in which gRPC does not use it.
 type attacker struct {
 	*http2.Framer
 	stream uint32
@@ -40,7 +40,7 @@ var floods = map[string]func(*attacker) error{
 		return a.WriteRSTStream(a.stream, http2.ErrCodeCancel)
 	},
 	"streams": func(a *attacker) error { return a.open(true) },
-	"continuation": func(a *attacker) error { // CVE-2024-27316 and its kin
+	"continuation": func(a *attacker) error { // CVE-2024-27316 and similar attacks
 		if a.stream == 1 {
 			return a.open(false)
 		}
@@ -59,8 +59,8 @@ var floods = map[string]func(*attacker) error{
 	"window":   func(a *attacker) error { return a.WriteWindowUpdate(0, 1) },
 }
 
-// flood sends the messages of the function say, over one connection after another, until over is
-// closed. It reads either nothing or everything.
+// flood opens one connection after another, and sends the messages of the function say over each,
+// until over is closed. It reads either nothing or everything.
 func flood(t *testing.T, target string, say func(*attacker) error, reads bool, over <-chan struct{}) (said int) {
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)
@@ -105,8 +105,9 @@ func flood(t *testing.T, target string, say func(*attacker) error, reads bool, o
 	}
 }
 
-// TestFloods lets clients with valid certificates flood a coordinator in all ways at once, while an
-// agent's heartbeats are answered. The cost of the floods must be bounded.
+// TestFloods lets clients with valid certificates flood a coordinator in all ways at once.
+// Meanwhile the coordinator must answer an agent's heartbeats, and the cost of the floods must be
+// bounded.
 func TestFloods(t *testing.T) {
 	target, stop := hostOverTLS(t, Config{Warn: func(error) {}}, "127.0.0.1:0")
 	defer stop()
@@ -133,13 +134,12 @@ func TestFloods(t *testing.T) {
 			t.Fatal(s.Err())
 		}
 		// While the garbage collector runs, streams of ended connections end late, and the
-		// attackers open more. So the coordinator is charged only with streams and memory that
-		// stay.
+		// attackers open more. So the test counts only streams and memory that stay.
 		var n int
 		var b int64
 		for range 1000 {
 			n, b = runtime.NumGoroutine()-goroutines, live()-heap
-			if n <= 600 && b <= 64<<20 { // 64 hellos for each of the four that open some, two goroutines each
+			if n <= 600 && b <= 64<<20 { // 64 hellos for each of the four attackers that open streams, with two goroutines each
 				break
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -162,12 +162,12 @@ func live() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// silent is how many connections of this process are silent. Both ends count, and some machines
-// permit only 20,000 files.
+// silent is how many silent connections the test opens. Both ends are in this process, and some
+// machines permit a process only 20,000 files.
 const silent = 9000
 
 // TestSilentConnections opens thousands of silent connections, half of them with the first byte of
-// a TLS hello. An agent can join meanwhile, and no silent connection stays long.
+// a TLS hello. An agent can join meanwhile, and the coordinator soon closes each silent connection.
 func TestSilentConnections(t *testing.T) {
 	target, stop := hostOverTLS(t, Config{Warn: func(error) {}}, "127.0.0.1:0")
 	defer stop()

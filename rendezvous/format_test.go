@@ -23,8 +23,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
-// TestReadFormat2 reads the entries of a story, with entries of every kind, as they were recorded
-// when the format of the log was 2.
+// TestReadFormat2 reads a story, a log with entries of every kind, as it was recorded when the
+// format of the log was 2.
 func TestReadFormat2(t *testing.T) {
 	text, err := os.ReadFile("testdata/format/log-2.entries")
 	if err != nil {
@@ -92,7 +92,7 @@ func TestFormatKeepsItsBytes(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfFormat2IsRefused has the log of a version whose snapshots followed the names of Go
+// TestSnapshotOfFormat2IsRefused reads the log of a version whose snapshots used the names of Go
 // types.
 func TestSnapshotOfFormat2IsRefused(t *testing.T) {
 	text, err := os.ReadFile("testdata/format/log-2.snapshot")
@@ -108,8 +108,8 @@ func TestSnapshotOfFormat2IsRefused(t *testing.T) {
 	}
 }
 
-// story is a log of a cluster with every kind of entry. It answers the jobs' requests to their
-// nodes.
+// story is a log of a cluster with every kind of entry. It plays the nodes: it adds their answers
+// to the orders of jobs.
 type story struct {
 	state   *replica.State
 	at      time.Time
@@ -209,8 +209,8 @@ func (s *story) tellNew() {
 	s.reports("groups", job.Cohort{ID: 7, Members: members, Why: "1 of 2 groups has asked"})
 }
 
-// tellCapacity continues with requested nodes. One has joined and was lost, one was given back, one
-// was refused, and one is on its way.
+// tellCapacity continues with requested nodes. One node has joined and was lost, one was given
+// back, one was refused, and one does not exist yet.
 func (s *story) tellCapacity() {
 	tag := func(n int) string { return s.state.Capacity.Sorted()[n].Tag }
 	s.add(replica.Entry{Capacity: capacity.Requested{Kind: "a100-8", Nodes: 3, Why: "for job large"}})

@@ -8,8 +8,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// TestGoodput has a job that trains for three hours, fails once, and loses a node for half an hour,
-// and the coordinator with it.
+// TestGoodput has a job that trains for three hours and fails once. For half an hour it loses a
+// node, and also the coordinator.
 func TestGoodput(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 2), forever), h.joinAs(gpus(2, 2), forever)

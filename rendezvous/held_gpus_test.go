@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// held returns a node whose GPUs are all held by other processes.
+// held returns a node whose GPUs are all in use by other programs.
 func held(i, n int) placement.Node {
 	node := gpus(i, n)
 	for g := range node.GPUs {

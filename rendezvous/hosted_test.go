@@ -27,19 +27,19 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
-// hosted is a world whose coordinator hosts a cluster. The coordinator may crash, and be restarted
-// with the same store.
+// hosted is a world whose coordinator hosts a cluster. The coordinator may crash, and may be
+// restarted with the same log.
 type hosted struct {
 	*world
 	dir   string
 	cfg   Config
 	stop  context.CancelFunc
 	ended chan error
-	// trio, if not nil, keeps the log instead of the store.
+	// trio, if not nil, keeps the log instead of a file.
 	trio *trio
 }
 
-// host runs f in a cluster with a store, in virtual time.
+// host runs f in a cluster with a log file, in virtual time.
 func host(t *testing.T, f func(t *testing.T, h *hosted)) {
 	dir := memory(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -53,7 +53,7 @@ func host(t *testing.T, f func(t *testing.T, h *hosted)) {
 	})
 }
 
-// memory returns a directory on a disk that syncs at once.
+// memory returns a directory in memory, where a sync takes no time.
 func memory(t *testing.T) string {
 	t.Setenv("TMPDIR", "/dev/shm")
 	return t.TempDir()
@@ -99,7 +99,7 @@ func (h *hosted) crash() {
 // path is the path of the log.
 func (h *hosted) path() string { return filepath.Join(h.dir, "log") }
 
-// forge changes the log while no coordinator has it.
+// forge changes the log file while no coordinator has it open.
 func (h *hosted) forge(f func(text []byte) []byte) {
 	h.t.Helper()
 	text, err := os.ReadFile(h.path())
@@ -202,7 +202,7 @@ func (h *hosted) raw(c *cable) pb.ClusterClient {
 	return pb.NewClusterClient(cc)
 }
 
-// submits returns how the coordinator refuses the messages of a submission; nil if it does not.
+// submits sends the messages of a submission, and returns the coordinator's refusal, or nil.
 func (h *hosted) submits(all []*pb.Submission) error {
 	stream, err := h.raw(&cable{dial: h.connect}).Submit(h.t.Context())
 	if err == nil {

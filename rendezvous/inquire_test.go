@@ -127,7 +127,8 @@ func TestInquiry(t *testing.T) {
 	})
 }
 
-// TestInquiryAfterALoss asks only the nodes that a job still has.
+// TestInquiryAfterALoss asks about a job that has lost a node. Only the job's remaining nodes are
+// asked.
 func TestInquiryAfterALoss(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		agents := map[string]*agent{}
@@ -153,8 +154,8 @@ func TestInquiryAfterALoss(t *testing.T) {
 	})
 }
 
-// TestInquiryThatGoesOn checks that an inquiry with repeated answers covers nodes that come, go and
-// return, until the client stops asking.
+// TestInquiryThatGoesOn checks that an inquiry with repeated answers includes nodes that join,
+// leave and return, until the client stops asking.
 func TestInquiryThatGoesOn(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -184,8 +185,8 @@ func TestInquiryThatGoesOn(t *testing.T) {
 	})
 }
 
-// TestInquiryAboutAJobThatEnds checks that the inquiry ends with the job, though its nodes would
-// send more.
+// TestInquiryAboutAJobThatEnds checks that an inquiry about a job ends with the job, although its
+// nodes would send more answers.
 func TestInquiryAboutAJobThatEnds(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)

@@ -17,7 +17,7 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// thirdIsLast is secondIsLast with one more attempt.
+// thirdIsLast is like secondIsLast, with one more attempt.
 func thirdIsLast(attempt int) (int, bool) { return 0, attempt > 1 }
 
 // again restarts the processes of dead nodes.
@@ -41,8 +41,8 @@ func (p *peerage) clear(i int) func(int) (int, bool) {
 	return old.exit
 }
 
-// invited requires that these agents learn that their job runs elsewhere, and go there. Agents that
-// learned it from the answer to their first message are exempt.
+// invited checks that these agents learn that their job runs elsewhere, and join it there. It skips
+// agents that learned this from the answer to their first message.
 func (p *peerage) invited(all ...*process) {
 	p.t.Helper()
 	for _, q := range all {
@@ -63,8 +63,8 @@ func (p *peerage) invited(all ...*process) {
 	}
 }
 
-// TestTheFirstNodeIsStartedAgain restarts the first node twice: at once, and after the node was
-// lost like any other. The node gets its ranks in the job of the next leader.
+// TestTheFirstNodeIsStartedAgain restarts the first node twice: at once, and after the coordinator
+// has counted the node as lost. The node then runs its ranks in the job of the next leader.
 func TestTheFirstNodeIsStartedAgain(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		first := p.addAll(3, thirdIsLast)[0]
@@ -108,8 +108,8 @@ func TestAnInvitationBeforeTheAgent(t *testing.T) {
 	})
 }
 
-// TestNewNodesMeetTheFirst has new nodes that meet the first node before it is invited. All of them
-// continue with the old job, and later nodes find the job through the first node.
+// TestNewNodesMeetTheFirst starts new nodes that meet the first node before it is invited. All of
+// them join the old job, and later nodes find that job through the first node.
 func TestNewNodesMeetTheFirst(t *testing.T) {
 	together(t, 7, func(t *testing.T, p *peerage) {
 		p.addAll(7, thirdIsLast)
@@ -143,8 +143,8 @@ func TestNewNodesMeetTheFirst(t *testing.T) {
 	})
 }
 
-// TestAMinorityInvitesNobody cuts off the leader together with a new first node. The leader that a
-// majority elects invites that node once it can.
+// TestAMinorityInvitesNobody cuts off the leader together with a new first node. The old leader
+// must not invite that node. The leader that a majority elects invites it once the network permits.
 func TestAMinorityInvitesNobody(t *testing.T) {
 	together(t, 5, func(t *testing.T, p *peerage) {
 		p.addAll(5, secondIsLast)
@@ -171,8 +171,8 @@ func TestAMinorityInvitesNobody(t *testing.T) {
 	})
 }
 
-// TestTheFirstNodeIsLostBeforeTheJobBegins checks that the waiting nodes continue to wait with the
-// next first node.
+// TestTheFirstNodeIsLostBeforeTheJobBegins checks that the waiting nodes wait for the restarted
+// first node.
 func TestTheFirstNodeIsLostBeforeTheJobBegins(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		first, second := p.add(1, success), p.add(2, success)
@@ -186,7 +186,7 @@ func TestTheFirstNodeIsLostBeforeTheJobBegins(t *testing.T) {
 	})
 }
 
-// TestWhatIsNotGivenUp checks which jobs are not given up for an invitation.
+// TestWhatIsNotGivenUp checks which jobs a coordinator does not give up for an invitation.
 func TestWhatIsNotGivenUp(t *testing.T) {
 	same := func() *pb.Invitation {
 		return &pb.Invitation{

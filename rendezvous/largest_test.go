@@ -28,8 +28,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/entry"
 )
 
-// These are the largest values: nodes and ranks of a job, and the numbers that are longest in
-// protobuf.
+// These are the largest values: the nodes and ranks of a job, and the numbers that take most bytes
+// in protobuf.
 const (
 	mostNodes = 12_500
 	mostPIDs  = 1 << 22
@@ -40,7 +40,7 @@ const (
 
 func text(n int) string { return strings.Repeat("x", n) }
 
-// noise is the worst output of a rank: it is not UTF-8, and six times as long in JSON.
+// noise is the worst output of a rank: it is not UTF-8, and takes six times as many bytes in JSON.
 func noise(n int) string { return strings.Repeat("\xff", n) }
 
 var (
@@ -154,7 +154,7 @@ func largestReports() []any {
 	}
 }
 
-// largestMeeting has the most ranks on the most nodes. All but one rank wait.
+// largestMeeting has the most ranks on the most nodes. All ranks except one wait.
 func largestMeeting(nodes, ranks int) job.Meeting {
 	m := job.Meeting{Key: text(wire.MaxLine), Came: nodes * ranks, Waiting: nodes*ranks - 1}
 	m.Clients = repeat(nodes*ranks, func(i int) job.Client {
@@ -191,7 +191,7 @@ func largestOrders(n placement.Node) []any {
 	}
 }
 
-// largestCohort has the most members, with the most bytes in all.
+// largestCohort has the most members, and the most bytes of members in all.
 func largestCohort() wire.Cohort {
 	return wire.Cohort{
 		Unit: big, Attempt: big, Replica: text(wire.MaxReplica), Call: bigger, ID: bigger, Created: someDay,
@@ -247,7 +247,8 @@ func stored(t *testing.T, dir string) string {
 	return w.ID
 }
 
-// TestLargest sends the largest legal value of each kind through the channel that it takes.
+// TestLargest sends the largest legal value of each kind through the stream that normally carries
+// it.
 func TestLargest(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n := largestNode(largestName)
@@ -408,8 +409,8 @@ func TestTooLarge(t *testing.T) {
 	})
 }
 
-// TestReportThatIsTooLong sends a report that is longer than any real one. It causes a warning, and
-// ends no connection.
+// TestReportThatIsTooLong sends a report that is longer than any real report. It causes a warning,
+// and the connection stays open.
 func TestReportThatIsTooLong(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		var warned []string

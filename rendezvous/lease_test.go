@@ -12,9 +12,9 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
-// TestLease cuts the network in one direction, in the other, and in both. The agent must give up
-// its ranks before the coordinator counts them as dead. The agent's connection must not end before
-// the agent closes it.
+// TestLease cuts the network towards the coordinator, towards the agent, and both ways. The agent
+// must end its ranks before the coordinator counts them as dead. The agent's connection must stay
+// open until the agent closes it.
 func TestLease(t *testing.T) {
 	for name, cut := range map[string]func(*cable){
 		"up":   func(c *cable) { c.up.Store(true) },
@@ -60,8 +60,8 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestAPausedAgent checks that a paused agent finds its lease over when it continues. It keeps the
-// lease if the coordinator, which may have been paused too, has not replaced its ranks.
+// TestAPausedAgent checks that an agent that was paused finds its lease over when it continues. It
+// keeps the lease if the coordinator, which may also have been paused, has not replaced its ranks.
 func TestAPausedAgent(t *testing.T) {
 	for name, isCut := range map[string]bool{"the coordinator answers": false, "without an answer": true} {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +120,8 @@ func TestRanksOutliveABrokenConnection(t *testing.T) {
 	})
 }
 
-// TestOrdersOutliveABrokenConnection breaks the connection before the order to start arrives.
+// TestOrdersOutliveABrokenConnection breaks an agent's connection before the order to start
+// arrives.
 func TestOrdersOutliveABrokenConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -176,8 +177,8 @@ func TestDeadAgentIsLostAtOnce(t *testing.T) {
 	}
 }
 
-// reportMany sends more reports than an agent keeps, but never more than the coordinator takes
-// meanwhile.
+// reportMany sends more reports in all than an agent keeps. It waits in between, so that the
+// coordinator takes them.
 func reportMany(a *agent) {
 	for range 20 {
 		for range 1000 {
@@ -187,7 +188,8 @@ func reportMany(a *agent) {
 	}
 }
 
-// TestReportsAreKept checks that reports are kept until the coordinator has them, and no longer.
+// TestReportsAreKept checks that an agent keeps reports until the coordinator has them, and no
+// longer.
 func TestReportsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -207,7 +209,8 @@ func TestReportsAreKept(t *testing.T) {
 	})
 }
 
-// TestAnotherAgentGoesOn replaces a dead agent twice. The coordinator notices no loss.
+// TestAnotherAgentGoesOn replaces a dead agent by an agent that adopts its ranks, twice. The
+// coordinator notices no loss.
 func TestAnotherAgentGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -232,7 +235,8 @@ func TestAnotherAgentGoesOn(t *testing.T) {
 	})
 }
 
-// TestLateFinish checks that the end of a job reaches an agent whose connection was broken then.
+// TestLateFinish checks that the end of a job reaches an agent whose connection was broken when the
+// job ended.
 func TestLateFinish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -250,8 +254,8 @@ func TestLateFinish(t *testing.T) {
 	})
 }
 
-// TestNodeIsReplaced joins a machine under the name of a silent one. The new machine waits until
-// the silent one is lost, and then gets its ranks.
+// TestNodeIsReplaced starts a new machine with the name of a silent machine. The new machine waits
+// until the silent machine is lost, and then gets the ranks of the silent machine.
 func TestNodeIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -278,8 +282,8 @@ func TestNodeIsReplaced(t *testing.T) {
 	})
 }
 
-// TestAnotherCoordinator brings an agent back to a coordinator that does not know the agent. Its
-// ranks must end.
+// TestAnotherCoordinator brings an agent back to a coordinator that does not know the agent. The
+// agent must end its ranks.
 func TestAnotherCoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)

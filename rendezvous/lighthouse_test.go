@@ -22,8 +22,8 @@ func (a *agent) asks(group, attempt int, call int64) {
 	}})
 }
 
-// heard checks the newest cohort that a node received: its members, the call that it answers, and
-// how long after a time it arrived.
+// heard checks the newest cohort that a node received: its ID, its members, the call that it
+// answers, and how long after the time begun it arrived.
 func (a *agent) heard(t *testing.T, id int64, call int64, members string, least, most time.Duration, begun time.Time) {
 	t.Helper()
 	a.mu.Lock()
@@ -62,8 +62,8 @@ func TestCohorts(t *testing.T) {
 		a.heard(t, 1, 1, "a0 b0", 0, moment, begun)
 		b.heard(t, 1, 1, "a0 b0", 0, moment, begun)
 
-		// The coordinator waits for a member that lives but does not ask, because one of two is no
-		// majority. People learn that.
+		// The coordinator waits for a member that is alive but does not ask, because one of two
+		// members is no majority. People are told so.
 		a.asks(0, 0, 2)
 		for range 12 {
 			a.asks(0, 0, 0)
@@ -76,8 +76,8 @@ func TestCohorts(t *testing.T) {
 			t.Errorf("no decision says that there is no quorum: %q", w.decided())
 		}
 
-		// Once the member is silent, the coordinator waits for it only as long as its heartbeat
-		// counts.
+		// Once the member is silent, the coordinator waits for it only for as long as its last
+		// heartbeat counts.
 		begun = time.Now().Add(-time.Second) // the time of its last heartbeat
 		for range 4 {
 			a.asks(0, 0, 0)
@@ -85,7 +85,7 @@ func TestCohorts(t *testing.T) {
 		}
 		a.heard(t, 2, 2, "a0", cohorts.BeatTimeout, cohorts.BeatTimeout+2*cohorts.DecideEvery, begun)
 
-		// The member comes back, with the next ID.
+		// The member comes back, and forms a cohort with the next ID.
 		a.asks(0, 0, 0)
 		b.asks(1, 0, 0)
 		synctest.Wait()
@@ -97,8 +97,8 @@ func TestCohorts(t *testing.T) {
 		a.heard(t, 3, 3, "a0 b0", 0, moment, begun)
 		b.heard(t, 3, 2, "a0 b0", 0, moment, begun)
 
-		// The coordinator does not wait for a member whose rank has died. The member's next start
-		// joins.
+		// The coordinator does not wait for a member whose rank has died. The next attempt of the
+		// member's group joins.
 		a.asks(0, 0, 4)
 		synctest.Wait()
 		begun = time.Now()

@@ -23,10 +23,10 @@ var (
 )
 
 // BenchmarkLogical plays the life of a cluster without connections. It measures the coordinator's
-// own work, decisions, log and messages, and the memory for what the coordinator knows. Its agents
-// carry out orders at once. The metrics of each phase are processor seconds of the coordinator's
-// goroutine, messages to agents and their bytes. The agents share this process, so a clock would
-// measure them more than the coordinator.
+// own work, which is decisions, log and messages, and the memory for its state. Its agents carry
+// out orders at once. The metrics of each phase are processor seconds of the coordinator's
+// goroutine, messages to agents and their bytes. Elapsed time would mostly measure the agents,
+// because they share this process.
 func BenchmarkLogical(b *testing.B) {
 	b.Run(fmt.Sprintf("%dx%d", *logicalAgents, *logicalRanks), func(b *testing.B) {
 		for b.Loop() {

@@ -31,7 +31,7 @@ func (d *dice) upTo(limit time.Duration) time.Duration {
 	return time.Duration(1 + d.intN(max(1, int(limit))))
 }
 
-// machine is a node with its network. One agent process after the other lives on it.
+// machine is a node with its network. Agent processes run on it one after another.
 type machine struct {
 	*dice
 	s    *sim
@@ -40,13 +40,13 @@ type machine struct {
 	mu sync.Mutex
 	p  *proc
 	// cut says that no connection can be made. wake is closed when a paused agent continues; it is
-	// nil when none is paused.
+	// nil when no agent is paused.
 	cut  bool
 	wake chan struct{}
 	// changed is closed when the network or the coordinator may be reachable again.
 	changed chan struct{}
-	// fault counts the faults of the machine. sound is when the last of them ended; it is zero
-	// while a fault lasts.
+	// fault counts the faults of the machine. sound is when the last fault ended; it is zero while
+	// a fault lasts.
 	fault int
 	sound time.Time
 }
@@ -91,7 +91,7 @@ func (m *machine) rest(d time.Duration) {
 	}
 }
 
-// harm applies a fault to the machine. The caller calls mended at its end.
+// harm applies a fault to the machine. The caller must call mended when the fault ends.
 func (m *machine) harm(f func()) (mended func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -73,8 +73,8 @@ func (s *sim) cut(m *machine, p *proc, way int) {
 	})
 }
 
-// breakOff ends a machine's connection, as a proxy may. This must cause nothing but a new
-// connection. Half of the time the machine's side does not notice.
+// breakOff ends a machine's connection, as a proxy may. The agent must reconnect, and nothing else
+// may happen. If half is set, the agent does not notice the end.
 func (s *sim) breakOff(m *machine, p *proc, half bool) {
 	s.tell("the connection of %s is broken off", m.node.Name)
 	conn := p.cable.newest()
@@ -113,7 +113,8 @@ func (s *sim) pause(m *machine, p *proc) {
 	})
 }
 
-// trouble lasts for some time. The coordinator must notice it within a limit.
+// trouble applies a fault for some time. If the coordinator must notice the fault, it must do so
+// within a limit.
 func (s *sim) trouble(m *machine, p *proc, d, limit time.Duration, begin, end func()) {
 	mended := m.harm(begin)
 	fault := m.faults()
@@ -128,8 +129,9 @@ func (s *sim) trouble(m *machine, p *proc, d, limit time.Duration, begin, end fu
 	})
 }
 
-// expectLoss checks that a silent node is found in time, if nothing was done for it meanwhile. A
-// coordinator that was started since has all that time for itself.
+// expectLoss checks that the coordinator counts a silent node as lost in time, if no other fault
+// has affected the node meanwhile. A coordinator that was started since then has the whole limit
+// again.
 func (s *sim) expectLoss(m *machine, p *proc, fault int, limit time.Duration) {
 	since := s.since.Load()
 	time.AfterFunc(limit+time.Minute, func() {
@@ -150,7 +152,7 @@ func (s *sim) expectLoss(m *machine, p *proc, fault int, limit time.Duration) {
 	})
 }
 
-// crash ends the coordinator for a while, within the lease or beyond.
+// crash ends the coordinator for a time that is shorter or longer than a lease.
 func (s *sim) crash() {
 	s.tell("the coordinator is killed")
 	s.shut()
@@ -158,7 +160,7 @@ func (s *sim) crash() {
 	s.back = time.Now().Add(s.upTo(simLease * 3 / 2))
 }
 
-// failRank ends a rank that really lives.
+// failRank makes a rank fail that is alive.
 func (s *sim) failRank() {
 	all := s.living(nil)
 	ranks := slices.SortedFunc(maps.Keys(all), func(a, b rankOf) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
@@ -172,7 +174,7 @@ func (s *sim) failRank() {
 	}
 }
 
-// fate returns how long an undisturbed rank lives, and how it ends then.
+// fate returns how long a rank lives if no fault affects it, and how it then ends.
 func (s *sim) fate(d *dice) (time.Duration, func() int) {
 	span, fails := d.upTo(4*simLease), d.chance(20)
 	if d.chance(20) {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestNodesThatDoNotReachTheMaster checks that such nodes end the job before any rank has started.
+// TestNodesThatDoNotReachTheMaster checks that a node that cannot reach the job's master ends the
+// job before any rank has started.
 func TestNodesThatDoNotReachTheMaster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)
@@ -77,14 +78,14 @@ func TestAQuestionOutlivesABrokenConnection(t *testing.T) {
 	})
 }
 
-// bar makes the agent say from now on that it does not reach the master.
+// bar makes the agent report from now on that it cannot reach the master.
 func (a *agent) bar(why string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.barred = why
 }
 
-// loseWay makes the agent say nothing about the master while lost is true.
+// loseWay makes the agent report nothing about the master while lost is true.
 func (a *agent) loseWay(lost bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

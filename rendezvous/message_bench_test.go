@@ -27,8 +27,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// used returns the processor time of this process, or thread. A busy machine changes it less than
-// the time of a clock.
+// used returns the processor time of this process, or of this thread. A busy machine changes
+// processor time less than elapsed time.
 func used(b *testing.B, who int) time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(who, &u); err != nil {
@@ -84,8 +84,8 @@ func (t *reporter) Join(stream pb.Rendezvous_JoinServer) error {
 	return err
 }
 
-// BenchmarkMessage measures an order and a report, over loopback and mutual TLS, alone on their
-// connection or among others. The metric is the processor time of one end for one message.
+// BenchmarkMessage measures an order and a report over loopback and mutual TLS, for connections
+// that carry few messages or many. The metric is the processor time of one end for one message.
 func BenchmarkMessage(b *testing.B) {
 	const orders = 1024
 	for _, agents := range []int{1024, 128, 32} {
@@ -168,9 +168,9 @@ func (t *reporter) agent(b *testing.B, target string, i int) *session.Session {
 	return s
 }
 
-// BenchmarkReport measures the coordinator's goroutine for each kind of report, with its orders and
-// its log. A job of many nodes starts, fails with all its ranks, and starts again. The metrics are
-// processor time.
+// BenchmarkReport measures how long the coordinator's goroutine takes for each kind of report,
+// including the orders and log entries that follow. A job of many nodes starts, fails with all its
+// ranks, and starts again. The metrics are processor time.
 func BenchmarkReport(b *testing.B) {
 	for _, nodes := range []int{1000, 10_000} {
 		b.Run(fmt.Sprintf("%dx8", nodes), func(b *testing.B) {
@@ -196,8 +196,8 @@ type owner struct {
 	wake  chan struct{}
 	spent map[string]time.Duration
 	count map[string]int
-	// ranks counts the ranks of each node. sent counts the messages to all nodes, and size their
-	// bytes.
+	// ranks is the number of ranks of each node. sent counts the messages to all nodes, and size
+	// their bytes.
 	ranks, sent, size int
 }
 
@@ -253,7 +253,7 @@ func (o *owner) join(nodes int) {
 	})
 }
 
-// do makes the coordinator's goroutine do something n times.
+// do makes the coordinator's goroutine call f n times, and measures that.
 func (o *owner) do(name string, n int, f func(i int)) {
 	spent, err := ask(o.c, func() (time.Duration, error) {
 		runtime.LockOSThread()
@@ -272,7 +272,7 @@ func (o *owner) do(name string, n int, f func(i int)) {
 	}
 }
 
-// obey makes all nodes carry out their orders, until each has its order to start.
+// obey makes all nodes carry out their orders, until each node has received its order to start.
 func (o *owner) obey() []job.Start {
 	starts := make([]job.Start, len(o.streams))
 	for started := 0; started < len(o.streams); {

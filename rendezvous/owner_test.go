@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// gone checks how the job of a client that has disappeared ended, as another client sees it.
+// gone checks how a job ended whose client has disappeared, as another client sees it.
 func gone(t *testing.T, h *hosted, id string, at time.Time, least, most time.Duration) {
 	t.Helper()
 	r := h.user().watch(id).over(t)
@@ -43,8 +43,8 @@ func TestJobOfADeadClientEnds(t *testing.T) {
 	})
 }
 
-// TestJobOfASilentClientEnds checks that the job ends once its client cannot come back: after the
-// coordinator's own probes and a lease.
+// TestJobOfASilentClientEnds checks that the job of a silent client ends once the client cannot
+// come back: after the coordinator's own probes and a lease.
 func TestJobOfASilentClientEnds(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 2), forever)
@@ -78,8 +78,8 @@ func TestJobOfAClientThatIsBackGoesOn(t *testing.T) {
 	})
 }
 
-// TestAClosedWatchGivesTheJobUp checks that the job ends when its owner closes the watch. A client
-// that only watches does not keep it alive.
+// TestAClosedWatchGivesTheJobUp checks that the job ends when its owner closes the watch. Another
+// client's watch does not keep the job alive.
 func TestAClosedWatchGivesTheJobUp(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		h.joinAs(gpus(1, 1), forever)
@@ -95,8 +95,8 @@ func TestAClosedWatchGivesTheJobUp(t *testing.T) {
 	})
 }
 
-// TestSlowClient has a client that does not read its messages. The client is cut off, delays no
-// other client, and gets the result when it reads.
+// TestSlowClient has a client that does not read its messages. The coordinator disconnects the
+// client, delays no other client, and gives the client the result when it reads again.
 func TestSlowClient(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		const failures = 1000

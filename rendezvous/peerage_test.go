@@ -23,8 +23,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// peerage is a job whose every node runs the same command, in virtual time: any of them may
-// coordinate it.
+// peerage is a job whose nodes all run the same command, in virtual time. Each of them may
+// coordinate the job.
 type peerage struct {
 	*world
 	want replica.Submission
@@ -101,7 +101,7 @@ func (p *peerage) listen(name string) *port {
 	return l
 }
 
-// dial reaches a listener on another node, but not over a cut.
+// dial connects to a listener on another node. It cannot connect across a cut.
 func (p *peerage) dial(from string) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, addr string) (net.Conn, error) {
 		to, _, _ := strings.Cut(addr, ":")
@@ -128,7 +128,8 @@ func (p *peerage) dial(from string) func(context.Context, string) (net.Conn, err
 	}
 }
 
-// part cuts the given nodes off silently. Without names it mends the network for new connections.
+// part cuts the given nodes off from the others. They get no error. Without names it mends the
+// network for new connections.
 func (p *peerage) part(names ...string) {
 	p.net.Lock()
 	defer p.net.Unlock()
@@ -277,7 +278,8 @@ func (p *peerage) leading() *process {
 	return nil
 }
 
-// crash acts like kill -9. The guardian then ends the ranks before it releases the connection.
+// crash acts as if SIGKILL had ended a process. The guardian then ends the ranks before it releases
+// the connection.
 func (p *peerage) crash(q *process) {
 	p.net.Lock()
 	p.dead[q.name] = true
@@ -329,8 +331,8 @@ func (p *peerage) endAll() {
 	}
 }
 
-// settled waits until the voters have agreed on their number, and the coordinator has told all
-// nodes.
+// settled waits until the number of voters is as given, and the coordinator has told all nodes
+// about them.
 func (p *peerage) settled(voters int) {
 	p.t.Helper()
 	for range 600 {

@@ -9,8 +9,8 @@ import (
 )
 
 // TestAPreemptionIsTakenOver kills the leading coordinator while a job on two nodes gives way to
-// another one: when its ranks have notice, when those of one node are ready, and when those of one
-// node have ended. Both jobs always have both nodes or none.
+// another job. It does so when the ranks have notice, when the ranks of one node are ready, and
+// when the ranks of one node have ended. Each job always has both nodes or none.
 func TestAPreemptionIsTakenOver(t *testing.T) {
 	for _, when := range []string{"noticed", "half ready", "half stopped"} {
 		t.Run(when, func(t *testing.T) {
@@ -71,14 +71,14 @@ func TestAPreemptionIsTakenOver(t *testing.T) {
 	}
 }
 
-// noticed reports whether ranks here have had notice.
+// noticed reports whether ranks of this agent have had notice.
 func (a *agent) noticed() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.notices) > 0
 }
 
-// ready says that the ranks of a job here are ready to end.
+// ready reports that the ranks of a job on this node are ready to end.
 func (a *agent) ready(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

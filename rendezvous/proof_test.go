@@ -21,8 +21,8 @@ import (
 )
 
 // TestOnlyAProofIsDeath ends connections of a living agent in every way in which a proxy or
-// firewall may end them. Each time the ranks stay, and the agent reconnects. In the end the proof
-// counts at once.
+// firewall may end them. Each time the ranks continue, and the agent reconnects. In the end the
+// agent dies, and its proof has an effect at once.
 func TestOnlyAProofIsDeath(t *testing.T) {
 	for name, end := range map[string]func(*cable){
 		"nothing":             func(c *cable) { c.newest().end(nil) },
@@ -62,8 +62,8 @@ func TestOnlyAProofIsDeath(t *testing.T) {
 	}
 }
 
-// TestProofOnAnyConnection checks that a proof counts on any connection of an agent, but not on a
-// connection of an earlier agent with its name.
+// TestProofOnAnyConnection checks that a proof has an effect on any connection of an agent, but not
+// on a connection of an earlier agent with the same name.
 func TestProofOnAnyConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -116,7 +116,8 @@ func TestProofOnAnyConnection(t *testing.T) {
 	})
 }
 
-// TestAnAgentWithoutProof checks that the death of such an agent shows only when its lease is over.
+// TestAnAgentWithoutProof checks that the coordinator notices the death of an agent without a
+// guardian only when the lease is over.
 func TestAnAgentWithoutProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -140,8 +141,8 @@ func TestAnAgentWithoutProof(t *testing.T) {
 	})
 }
 
-// TestProofBelowTLS checks that the proof is read, no matter what the agent was sending when it
-// died.
+// TestProofBelowTLS checks that the coordinator reads the proof, whatever the agent was sending
+// when it died.
 func TestProofBelowTLS(t *testing.T) {
 	for name, before := range map[string]string{
 		"nothing":                      "",
@@ -201,7 +202,7 @@ func (m *mortal) Write(b []byte) (int, error) {
 	return m.Conn.Write(b)
 }
 
-// die sends the proof of its death.
+// die sends the last bytes of the connection, such as the proof.
 func (m *mortal) die(words ...string) (err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// page is what a client has read of a job.
+// page is what a client has read of a job's output.
 type page struct {
 	*session.LogReader
 	done chan struct{}
@@ -66,7 +66,7 @@ func (p *page) take(c report.LogChunk, err error) bool {
 	return true
 }
 
-// has checks what was read from each rank so far.
+// has checks what the client has read from each rank so far.
 func (p *page) has(t *testing.T, texts ...string) {
 	t.Helper()
 	p.mu.Lock()
@@ -144,7 +144,7 @@ func TestLogsOfLostAndAbsentNodes(t *testing.T) {
 	})
 }
 
-// TestLogsOverABrokenConnection checks that no byte is lost or doubled.
+// TestLogsOverABrokenConnection checks that a reader loses no byte, and gets no byte twice.
 func TestLogsOverABrokenConnection(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -204,7 +204,7 @@ func TestUnheardQuestionForLogs(t *testing.T) {
 	})
 }
 
-// TestSlowReader has a reader that takes nothing. Another reader and the jobs continue.
+// TestSlowReader has a reader that reads nothing. Another reader and the jobs continue.
 func TestSlowReader(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -295,7 +295,7 @@ func TestPositionsOfTheLargestJob(t *testing.T) {
 	})
 }
 
-// asked returns the positions from which a node is asked to read, for the only reading.
+// asked returns the positions from which a node must read, for the only query.
 func (h *hosted) asked(node string) []report.LogPosition {
 	at, _ := ask(h.c, func() ([]report.LogPosition, error) {
 		for _, d := range h.c.queries.open {
@@ -306,8 +306,8 @@ func (h *hosted) asked(node string) []report.LogPosition {
 	return at
 }
 
-// TestPositionsAfterABrokenConnection checks that positions go to the coordinator, and that each
-// node gets its own.
+// TestPositionsAfterABrokenConnection checks that a client sends its positions to the coordinator,
+// and that each node gets only its own.
 func TestPositionsAfterABrokenConnection(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -345,7 +345,8 @@ func TestPositionsAfterABrokenConnection(t *testing.T) {
 	})
 }
 
-// TestMorePositionsThanAMessageHas checks that too many positions are not passed on to a node.
+// TestMorePositionsThanAMessageHas checks that the coordinator drops positions that do not fit into
+// the question for a node.
 func TestMorePositionsThanAMessageHas(t *testing.T) {
 	many := map[string][]report.LogPosition{"n1": make([]report.LogPosition, 2*wire.MaxPositions)}
 	if got := (&query{Inquiry: wire.Inquiry{Question: wire.Question{About: wire.AboutLogs}}, known: many}).questionFor("n1").Logs.From; len(got) != wire.MaxPositions {

@@ -10,8 +10,8 @@ import (
 
 // If a timer of a synctest bubble fires at once, it runs on the thread that made it. All such
 // timers use the bubble's only context of the race detector, which crashes if two threads use it at
-// a time (Go 1.26, runtime.(*timer).modify). bufconn makes four such timers for each connection,
-// and two for a deadline that is over.
+// the same time (Go 1.26, runtime.(*timer).modify). bufconn makes four such timers for each
+// connection, and two for a deadline that has passed.
 func init() {
 	runtime.GOMAXPROCS(1)
 	if !suite.All() {

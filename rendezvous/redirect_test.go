@@ -17,9 +17,10 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// TestAgentsWaitForTheNews kills the leading coordinator. Each agent waits at another process for
-// news of the next leader, and goes there. So no agent makes more than two connections. Without the
-// news the agents would ask one process after another, repeatedly.
+// TestAgentsWaitForTheNews kills the leading coordinator. Each agent waits at another process until
+// that process knows the next leader, and then connects to the leader. So no agent makes more than
+// two connections. If the processes did not hold the agents, the agents would ask one process after
+// another, repeatedly.
 func TestAgentsWaitForTheNews(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()
@@ -109,8 +110,8 @@ func TestWhichCallersAreHeld(t *testing.T) {
 	})
 }
 
-// TestACrowd checks that in a crowd only a few agents make handshakes while there is no leader, or
-// at a process that does not lead.
+// TestACrowd checks that only a few agents of a crowd make handshakes while there is no leader, or
+// with a process that does not lead.
 func TestACrowd(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()

@@ -50,7 +50,7 @@ func TestJobRestartsAndSucceeds(t *testing.T) {
 }
 
 // checkJournal checks that each line is an object with a time, that names are in snake_case, that
-// nothing is null, and that the events are present.
+// no value is null, and that the wanted events are present.
 func checkJournal(t *testing.T, journal *bytes.Buffer, want []string) {
 	var events []string
 	for _, text := range strings.Split(strings.TrimSpace(journal.String()), "\n") {

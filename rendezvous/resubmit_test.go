@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// submitEvery is how long the first of several clients waits before it submits another job. It is
-// longer with the race detector.
+// submitEvery is how long the first of several clients waits before it submits another job. It
+// waits longer with the race detector.
 var submitEvery = lease / 1000
 
 // TestSubmissionsWhileCoordinatorsCome checks that each job is accepted exactly once while
-// coordinators come and go. In turn, a coordinator leaves in order, and the next one is killed.
+// coordinators come and go. One coordinator leaves in order, the next is killed, and so on.
 func TestSubmissionsWhileCoordinatorsCome(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {
 		h.startAll()
@@ -63,8 +63,8 @@ func TestSubmissionsWhileCoordinatorsCome(t *testing.T) {
 	})
 }
 
-// TestASubmissionWithUnknownResult submits a job to a coordinator that ended before the entry could
-// be kept.
+// TestASubmissionWithUnknownResult submits a job to a coordinator that ends before it can store the
+// entry.
 func TestASubmissionWithUnknownResult(t *testing.T) {
 	for name, lose := range map[string]func(*headed, string){"ended": (*headed).end, "killed": (*headed).kill} {
 		t.Run(name, func(t *testing.T) {
@@ -96,8 +96,8 @@ func TestASubmissionWithUnknownResult(t *testing.T) {
 	}
 }
 
-// TestAJobIsSubmittedAgain submits a job again, from a client that did not get the answer, and from
-// another client.
+// TestAJobIsSubmittedAgain submits a job again: first from a client that did not get the answer,
+// then from another client.
 func TestAJobIsSubmittedAgain(t *testing.T) {
 	s := detached(task("a", 1, 1))
 	s.Key = "a key"

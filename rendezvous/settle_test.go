@@ -58,7 +58,7 @@ func (s *sim) settle() {
 	}
 }
 
-// kept checks that a coordinator that starts now knows the published result.
+// kept checks that a coordinator that starts now would know the published result.
 func (s *sim) kept(id string, r report.Result) {
 	if s.trio != nil { // internal/wire/quorum's worlds check that voters keep their log
 		return
@@ -111,8 +111,8 @@ func ending(r report.Result) string {
 	return "rank failed"
 }
 
-// quiet mends all faults, and waits until every job has ended. The limit is the longest life of a
-// rank, lease or backoff, for each restart.
+// quiet mends all faults, and waits until every job has ended. Its limit is, for each restart, the
+// longest life of a rank, lease or backoff.
 func (s *sim) quiet() {
 	s.calm.Store(true)
 	s.tell("it is calm from now on")

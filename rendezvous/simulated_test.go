@@ -52,8 +52,8 @@ func (p *proc) clock() time.Duration {
 
 var errDead = errors.New("this agent is dead")
 
-// dial hangs while nothing answers, and waits before each further attempt. The wait is scaled to
-// the lease, like all times here.
+// dial hangs while the network is cut, and waits before each further attempt. Like all times here,
+// this wait is scaled to the lease.
 func (p *proc) dial(ctx context.Context) (net.Conn, error) {
 	if again := time.Since(p.dialled); !p.dialled.IsZero() && again < simLease/8 {
 		p.rest(simLease/8 - again)
@@ -77,7 +77,8 @@ func (p *proc) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// heard makes the guardian end all ranks when the lease is over. This takes up to the kill time.
+// heard makes the guardian end all ranks when the lease is over. The guardian takes up to the kill
+// time for this.
 func (p *proc) heard(at, lease time.Duration) {
 	left := at + lease - time.Since(p.s.began)
 	if p.guardian == nil {
@@ -87,7 +88,8 @@ func (p *proc) heard(at, lease time.Duration) {
 	p.guardian.Reset(left)
 }
 
-// killing returns how long the guardian takes to end the ranks: often the longest permitted time.
+// killing returns how long the guardian takes to end the ranks. Half of the time this is almost the
+// kill time.
 func (p *proc) killing() time.Duration {
 	if p.chance(2) {
 		return simKillTime - p.upTo(simKillTime/8)
@@ -95,7 +97,7 @@ func (p *proc) killing() time.Duration {
 	return p.upTo(simKillTime)
 }
 
-// kill ends all current ranks after a time, and reports it to the agent.
+// kill ends all current ranks of the agent after a time, and reports their exits to the agent.
 func (p *proc) kill(after time.Duration) {
 	doomed := p.s.living(p)
 	time.AfterFunc(after, func() {
@@ -112,7 +114,7 @@ func (p *proc) exit(rank rankOf, attempt, code int) {
 	}
 }
 
-// post gives f to the agent, which may be paused or over.
+// post gives f to the agent. It waits while the agent is paused, and drops f if the agent is over.
 func (p *proc) post(f func()) {
 	select {
 	case p.inbox <- f:
@@ -125,7 +127,8 @@ func (p *proc) later(limit time.Duration, f func()) {
 	time.AfterFunc(p.upTo(limit), func() { p.post(f) })
 }
 
-// reliable reports whether the agent lives and cannot have been counted as lost by the coordinator.
+// reliable reports whether the agent lives, and has been free of faults for so long that the
+// coordinator cannot count it as lost.
 func (p *proc) reliable() bool {
 	select {
 	case <-p.over:
@@ -169,7 +172,8 @@ func (p *proc) run() {
 	}
 }
 
-// die acts like SIGKILL: the guardian ends the ranks, and then the connection with the proof.
+// die acts as if SIGKILL had ended the agent: the guardian ends the ranks, and then sends the proof
+// on the connection.
 func (p *proc) die() {
 	p.cable.cut()
 	close(p.dead)
@@ -252,7 +256,7 @@ func (p *proc) begin(id string, o job.Start) {
 	}
 }
 
-// answer reports the end of an older attempt once the newer attempt here has ended too.
+// answer reports the end of an older attempt once the newer attempt on this node has also ended.
 func (p *proc) answer(id string, u *simUnit, unit, attempt int) {
 	switch {
 	case attempt == u.attempt:
@@ -287,7 +291,8 @@ func (p *proc) stop(id string, o job.Stop) {
 	}
 }
 
-// ended reports the end of a rank, and of the attempt if it was its last rank here.
+// ended reports the end of a rank. It also reports the end of the attempt if the rank was the last
+// on this node.
 func (p *proc) ended(rank rankOf, attempt, code int) {
 	for unit, u := range p.jobs[rank.job] {
 		if u.attempt != attempt || !u.left[rank.rank] {
@@ -307,7 +312,7 @@ func (p *proc) ended(rank rankOf, attempt, code int) {
 	}
 }
 
-// add sends a report that must be restated.
+// add sends a report that the agent must repeat to the next coordinator.
 func (p *proc) add(id string, u *simUnit, ev job.Event) {
 	u.said = append(u.said, ev)
 	p.say(id, ev)

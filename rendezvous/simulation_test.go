@@ -30,16 +30,17 @@ var (
 )
 
 // The tested code measures time in leases, and there is one fault in each lease. 10^5 hours are
-// 4,167 leases of a day. With leases of 15 s they would be 17 hours, with a fault every 15 s.
+// 4,167 leases of a day. With leases of 15 s, these leases would be only 17 hours, with a fault
+// every 15 s.
 const (
 	simLease    = 24 * time.Hour
 	simKillTime = 8 * time.Hour
 	worldTime   = 1000 * time.Hour
 )
 
-// TestWorld has the real coordinator and real sessions, over cables, live through random schedules
-// of faults, in virtual time. A seed decides all faults and their times; Go chooses which of two
-// goroutines is first at the same instant.
+// TestWorld has the real coordinator and real sessions live through random faults, over cables and
+// in virtual time. A seed decides all faults and their times. Only the order of two goroutines at
+// the same instant is left to Go.
 func TestWorld(t *testing.T) {
 	defer stretch()()
 	if *simSeed != 0 {
@@ -69,7 +70,7 @@ func TestWorld(t *testing.T) {
 	}
 }
 
-// stretch scales gRPC's pings, and the patience for the disk, like the lease.
+// stretch makes gRPC's pings and the wait for the disk as much longer as the lease.
 func stretch() (restore func()) {
 	ping, write := wire.PingAfter, log.MaxWrite
 	wire.PingAfter, log.MaxWrite = 10*simLease, 10*simLease
@@ -83,21 +84,21 @@ type sim struct {
 	*dice
 	ctx      context.Context
 	machines []*machine
-	// up says that there is a coordinator, and since when. idle is the time until which its disk
-	// accepts nothing.
+	// up says that a coordinator runs, and since is when it started. idle is the time until which
+	// its disk accepts nothing.
 	up    atomic.Bool
 	since atomic.Int64
 	idle  atomic.Int64
 	back  time.Time
 	calm  atomic.Bool
-	// jobs are the jobs that are not judged yet. submitted is the number of all jobs. ends counts
-	// how the judged jobs ended.
+	// jobs are the jobs whose end was not checked yet. submitted is the number of all jobs. ends
+	// counts how the checked jobs ended.
 	jobs                 map[string]submitted
 	submitted, takeovers int
 	ends                 map[string]int
 
 	mu sync.Mutex
-	// ended are the jobs whose end the coordinator has noted.
+	// ended are the jobs whose end is in the coordinator's notes.
 	ended map[string]bool
 }
 

@@ -34,8 +34,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// largestCluster returns a coordinator with the most nodes. No agent is connected. One job has all
-// nodes, and failed jobs have 64 nodes each.
+// largestCluster returns a coordinator with the most nodes that a cluster may have. No agent is
+// connected. One job has all nodes, and failed jobs have 64 nodes each.
 func largestCluster(tb testing.TB, ended int) (*Coordinator, func(context.Context) (net.Conn, error)) {
 	c := NewCoordinator(Config{Lease: simLease, Warn: func(err error) { tb.Error(err) }}) // no agent comes
 	l, dial := wiretest.Pipe()
@@ -106,8 +106,8 @@ func TestLargestCluster(t *testing.T) {
 	})
 }
 
-// tellsHowItStands handles each message as it arrives, so that the test itself does not need 100
-// MB.
+// tellsHowItStands checks the status. It drops each message after checking it, so that the test
+// itself does not need 100 MB.
 func tellsHowItStands(t *testing.T, raw pb.ClusterClient, client *session.Client) {
 	stream, err := raw.Status(t.Context(), &pb.StatusRequest{})
 	if err != nil {
@@ -161,7 +161,8 @@ func tellsHowItStands(t *testing.T, raw pb.ClusterClient, client *session.Client
 	}
 }
 
-// TestAStatusThatIsNotRead checks that such a status is not kept forever.
+// TestAStatusThatIsNotRead checks that the coordinator drops a status that its client does not read
+// in time.
 func TestAStatusThatIsNotRead(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		_, _ = ask(h.c, func() (bool, error) {
@@ -217,7 +218,7 @@ func statusOf(n placement.Node) report.NodeStatus {
 	return s
 }
 
-// TestLongestStatus has nodes and jobs that do not fit into one message each.
+// TestLongestStatus has nodes and jobs that are each too long for one message.
 func TestLongestStatus(t *testing.T) {
 	synctest.Test(t, testLongestStatus)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/entry"
 )
 
-// TestTornLogs loses or garbles the last bytes of a log. The entries before these bytes still
-// count, and so do the agents' reports.
+// TestTornLogs loses or garbles the last bytes of a log. The next coordinator still uses the
+// entries before these bytes, and learns the rest from the agents' reports.
 func TestTornLogs(t *testing.T) {
 	for name, c := range map[string]struct {
 		forge func([]byte) []byte
@@ -71,8 +71,8 @@ func isReport(e replica.Entry, ev job.Event) bool {
 	return ok && reflect.TypeOf(h.Event) == reflect.TypeOf(ev)
 }
 
-// TestAstray has a log that lost a whole attempt. The new coordinator does not know the ranks of
-// that attempt, which live.
+// TestAstray has a log that lost a whole attempt whose ranks are alive. The new coordinator does
+// not know these ranks.
 func TestAstray(t *testing.T) {
 	for name, forgotten := range map[string]func(replica.Entry) bool{
 		"the attempt before runs":   func(e replica.Entry) bool { return isReport(e, job.Exited{}) },
@@ -106,7 +106,8 @@ func TestAstray(t *testing.T) {
 	}
 }
 
-// TestForgottenJob has ranks of a job that is not in the log. They end before their node is used.
+// TestForgottenJob has ranks of a job that is not in the log. They must end before other jobs use
+// their node.
 func TestForgottenJob(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 2), forever)
@@ -130,8 +131,8 @@ func TestForgottenJob(t *testing.T) {
 	})
 }
 
-// TestALostNodeStaysLost checks that a lost node stays lost after a restart of the coordinator:
-// another node may get its place.
+// TestALostNodeStaysLost checks that a lost node stays lost after a restart of the coordinator,
+// because another node may have taken its place.
 func TestALostNodeStaysLost(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -149,7 +150,8 @@ func TestALostNodeStaysLost(t *testing.T) {
 	})
 }
 
-// TestLogsOfOtherVersions checks that such logs are refused and not changed.
+// TestLogsOfOtherVersions checks that the coordinator refuses logs of other versions and does not
+// change them.
 func TestLogsOfOtherVersions(t *testing.T) {
 	marshal := func(e *pb.Entry) []byte {
 		b, err := proto.Marshal(e)

@@ -11,9 +11,9 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
-// One program has hundreds of jobs on one node and reads the output of all jobs. No reader waits
-// for another job's output, and no stop waits for a reader. If there are too many readers, the
-// excess is refused, and the refusal names the limit.
+// TestManyJobsOfOneProgram has a program with hundreds of jobs on one node, which reads the output
+// of all of them. No reader waits for another job's output, and no stop of a job waits for a
+// reader. The coordinator refuses readers beyond the limit, and the refusal names the limit.
 func TestManyJobsOfOneProgram(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		const n = server.MaxOutputs + 3

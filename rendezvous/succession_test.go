@@ -33,8 +33,8 @@ func TestTheCoordinatorsNodeDies(t *testing.T) {
 	})
 }
 
-// TestTheCoordinatorsNodeLeaves: the node leaves in order. Another node coordinates at once, and
-// waits for no node that has left. The other nodes follow it.
+// TestTheCoordinatorsNodeLeaves makes the coordinator's node leave in order. Another node
+// coordinates at once, and waits for no node that has left. The other nodes follow it.
 func TestTheCoordinatorsNodeLeaves(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		q := p.addAll(5, forever)
@@ -62,8 +62,8 @@ func TestTheCoordinatorsNodeLeaves(t *testing.T) {
 	})
 }
 
-// TestMostVotersLeave: most voters leave in order, at the same time. The remaining voters are then
-// a majority.
+// TestMostVotersLeave makes most voters leave in order, at the same time. The remaining voters are
+// then a majority.
 func TestMostVotersLeave(t *testing.T) {
 	together(t, 2, func(t *testing.T, p *peerage) {
 		q := p.addAll(5, secondIsLast)
@@ -82,8 +82,8 @@ func TestMostVotersLeave(t *testing.T) {
 	})
 }
 
-// TestALostNodeWakesUp wakes a lost node after its coordinator, or a later one, was replaced. Ranks
-// on another node have replaced the lost node's ranks.
+// TestALostNodeWakesUp wakes a lost node after the coordinator that lost it, or a later one, was
+// replaced. Ranks on another node have replaced the lost node's ranks.
 func TestALostNodeWakesUp(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		q := p.addAll(6, forever)
@@ -116,7 +116,7 @@ func TestALostNodeWakesUp(t *testing.T) {
 }
 
 // TestTheCoordinatorIsCutOff checks that a coordinator that is cut off gives no orders. The world
-// checks that its ranks end before they are replaced.
+// checks that the ranks on its node end before other ranks replace them.
 func TestTheCoordinatorIsCutOff(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		q := p.addAll(4, secondIsLast)
@@ -162,7 +162,7 @@ func TestNoDecisionsWithoutAMajority(t *testing.T) {
 	})
 }
 
-// TestAShortCut deposes the coordinator. No rank notices.
+// TestAShortCut cuts the coordinator off so briefly that it is deposed but no rank ends.
 func TestAShortCut(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		q := p.addAll(4, forever)
@@ -181,7 +181,8 @@ func TestAShortCut(t *testing.T) {
 	})
 }
 
-// TestALeaderWithoutRanks checks that such a leader is replaced, and that no rank notices.
+// TestALeaderWithoutRanks checks that a leader on a node without ranks is replaced when it is lost,
+// and that no rank notices.
 func TestALeaderWithoutRanks(t *testing.T) {
 	together(t, 2, func(t *testing.T, p *peerage) {
 		q := p.addAll(5, forever)
@@ -203,8 +204,8 @@ func TestALeaderWithoutRanks(t *testing.T) {
 	})
 }
 
-// TestCoordinatorsDieOneAfterAnother: coordinators die until too few nodes are left. Each successor
-// knows its predecessor's decisions.
+// TestCoordinatorsDieOneAfterAnother kills coordinators until too few nodes are left. Each next
+// coordinator knows the decisions of the one before.
 func TestCoordinatorsDieOneAfterAnother(t *testing.T) {
 	together(t, 2, func(t *testing.T, p *peerage) {
 		q := p.addAll(6, forever)
@@ -234,11 +235,11 @@ func TestCoordinatorsDieOneAfterAnother(t *testing.T) {
 	})
 }
 
-// losses is how many losses are tried. One takes a second with the race detector.
+// losses is how many random losses the tests try. One loss takes a second with the race detector.
 var losses uint64 = 40
 
-// TestCoordinatorsDieAtAnyTime kills a second coordinator a lease after the first. All survivors
-// agree on how the job ended.
+// TestCoordinatorsDieAtAnyTime kills or cuts off the first coordinator, and sometimes also the
+// second, a lease later. All survivors agree on how the job ended.
 func TestCoordinatorsDieAtAnyTime(t *testing.T) {
 	for seed := range losses {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -264,8 +265,8 @@ func TestCoordinatorsDieAtAnyTime(t *testing.T) {
 	}
 }
 
-// TestNodesLeaveAtAnyTime checks that nodes may leave in order at any time: the first coordinator
-// and others, some of them at once. The job continues with the remaining nodes.
+// TestNodesLeaveAtAnyTime makes the first coordinator and other nodes leave in order at random
+// times, some of them at once. The job continues with the remaining nodes.
 func TestNodesLeaveAtAnyTime(t *testing.T) {
 	for seed := range losses {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -297,8 +298,8 @@ func TestNodesLeaveAtAnyTime(t *testing.T) {
 	}
 }
 
-// TestAFirewallIsMended: a firewall is opened while the job runs. The nodes behind it are probed
-// again, and then keep the log too.
+// TestAFirewallIsMended opens a firewall while the job runs. The coordinator probes the nodes
+// behind it again, and these nodes then keep the log too.
 func TestAFirewallIsMended(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		for _, name := range []string{"n2", "n3", "n4", "n5"} {

@@ -63,7 +63,8 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
-// TestSilentTakeover makes the coordinator's machine disappear, so that its connections do not end.
+// TestSilentTakeover makes the coordinator's machine disappear. The agents get no end of their
+// connections.
 func TestSilentTakeover(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -110,7 +111,7 @@ func TestTakeoverWhileRanksEnd(t *testing.T) {
 	})
 }
 
-// TestTakeoverOfABackoff checks that the timers of a job start again.
+// TestTakeoverOfABackoff checks that the next coordinator starts the timers of a job again.
 func TestTakeoverOfABackoff(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), func(attempt int) (int, bool) { return 9, attempt == 0 })
@@ -119,7 +120,7 @@ func TestTakeoverOfABackoff(t *testing.T) {
 		h.user().submit(s)
 		late := detached(task("late", 1, 9))
 		late.PlacementTimeout = time.Hour
-		at := time.Now() // a limit counts from its beginning, even under an earlier coordinator
+		at := time.Now() // a limit counts from its beginning, even if that was under an earlier coordinator
 		h.user().submit(late)
 		h.crash()
 		time.Sleep(time.Second)
@@ -159,8 +160,8 @@ func TestFinishedJobsAreKept(t *testing.T) {
 	})
 }
 
-// TestAgentThatDoesNotComeBack checks that such an agent is lost a lease and a kill time after the
-// takeover. Its job then runs elsewhere.
+// TestAgentThatDoesNotComeBack checks that an agent that does not come back is lost a lease and a
+// kill time after the takeover. Its job then runs elsewhere.
 func TestAgentThatDoesNotComeBack(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -186,8 +187,8 @@ func TestAgentThatDoesNotComeBack(t *testing.T) {
 	})
 }
 
-// TestAShorterLease checks that only new agents get a shorter lease. Agents with a longer lease
-// from an earlier coordinator may use it up.
+// TestAShorterLease checks that only new agents get a shorter lease. Agents that have a longer
+// lease from an earlier coordinator keep it.
 func TestAShorterLease(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -241,7 +242,7 @@ func TestFreshAgentUnderAnAwaitedName(t *testing.T) {
 	})
 }
 
-// joinLater joins while the coordinator may be away.
+// joinLater makes an agent join while there may be no coordinator.
 func (h *hosted) joinLater(n placement.Node) <-chan *agent {
 	joined := make(chan *agent, 1)
 	go func() { joined <- h.joinAs(n, forever) }()
@@ -264,8 +265,8 @@ func TestOrphansOfATakeoverEnd(t *testing.T) {
 	})
 }
 
-// TestTakeoverTooLate takes over when all leases are over. The agents have ended their ranks and
-// join as new agents.
+// TestTakeoverTooLate starts the next coordinator when all leases are over. The agents have ended
+// their ranks, and join as new agents.
 func TestTakeoverTooLate(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
@@ -308,8 +309,8 @@ func TestTakeoverTwice(t *testing.T) {
 	})
 }
 
-// TestACoordinatorWithoutAStore checks that such a coordinator takes nothing over: the returning
-// agents belong to another coordinator.
+// TestACoordinatorWithoutAStore checks that a coordinator without a log takes no agents over: the
+// returning agents belong to another coordinator.
 func TestACoordinatorWithoutAStore(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)

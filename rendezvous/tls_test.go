@@ -100,8 +100,8 @@ func TestClientWithAnotherToken(t *testing.T) {
 	}
 }
 
-// TestSubmitToken checks that a holder of the submit token can submit and watch, but cannot be a
-// node or drain one.
+// TestSubmitToken checks that a client with the submit token can submit and watch, but can neither
+// be a node nor drain one.
 func TestSubmitToken(t *testing.T) {
 	target, stop := hostOverTLS(t, Config{Lease: time.Hour}, "127.0.0.1:0")
 	defer stop()
@@ -212,7 +212,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// say sends something that is not TLS, and waits for the coordinator to disconnect.
+// say sends text that is not TLS, and waits until the coordinator disconnects.
 func say(t *testing.T, target, text string) {
 	conn, err := net.Dial("tcp", target)
 	if err != nil {
@@ -247,7 +247,7 @@ func TestHandshakesEnd(t *testing.T) {
 	conn.Close()
 }
 
-// TestASilentPeerDelaysNothing checks that a silent peer does not delay the end.
+// TestASilentPeerDelaysNothing checks that a silent peer does not delay the end of the coordinator.
 func TestASilentPeerDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, dial := wiretest.Pipe()

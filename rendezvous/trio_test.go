@@ -20,7 +20,7 @@ type trio struct {
 	logs   []*quorum.Log
 	disks  []*memoryDisk
 	// lead is the voter that leads. cut is the voter that is cut off from the others; -1 for none.
-	// meanwhile is called while a coordinator does not know yet that it is cut off.
+	// meanwhile is called after a coordinator was cut off, before the coordinator knows it.
 	lead, cut int
 	meanwhile func()
 }
@@ -53,7 +53,7 @@ func newTrio(d *dice, lease time.Duration) *trio {
 	return tr
 }
 
-// begin starts a voter, with its earlier state if it lived before.
+// begin starts a voter. If the voter has run before, it continues with its earlier state.
 func (tr *trio) begin(i int) {
 	cfg := quorum.Config{
 		Self: tr.voters[i], Disk: tr.disks[i], ElectionTimeout: tr.lease / election.PeerElectionsPerLease,
@@ -85,7 +85,7 @@ func (tr *trio) send(from int, m quorum.Message) {
 	})
 }
 
-// elect waits until a voter leads, with all of them alive.
+// elect starts the voters that do not run, and waits until a voter leads.
 func (tr *trio) elect() *quorum.Term {
 	tr.mu.Lock()
 	tr.cut = -1
@@ -112,8 +112,8 @@ func (tr *trio) elect() *quorum.Term {
 	}
 }
 
-// lose cuts the leading coordinator off from the other voters, and returns true. Or it kills the
-// voter with the coordinator.
+// lose either cuts the leading coordinator off from the other voters, or kills the voter with the
+// coordinator. It always returns true.
 func (tr *trio) lose(h *hosted) (lost bool) {
 	lead := tr.lead
 	if tr.chance(2) {

@@ -14,7 +14,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// rankOf names a rank of a job. exitOf names the rank's exit in one attempt, as in journals.
+// rankOf names a rank of a job. exitOf names the exit of a rank in one attempt, with the numbers
+// that journals use.
 type (
 	rankOf struct {
 		job  string
@@ -41,7 +42,7 @@ type exitReport struct {
 	said int
 }
 
-// truth knows which ranks live where, and compares that with the coordinator's decisions.
+// truth knows which ranks really run, and where. It compares this with the coordinator's decisions.
 type truth struct {
 	t     *testing.T
 	seed  uint64
@@ -51,7 +52,8 @@ type truth struct {
 	lives   map[rankOf]life
 	reports map[exitOf]exitReport
 	history []string
-	// told are the events of each job. last is the previous coordinator's index in the log.
+	// told are the events of each job. last is the index in the log up to which the previous
+	// coordinator came.
 	told   map[string][]told
 	last   uint64
 	failed bool
@@ -72,7 +74,8 @@ func (w *truth) note(format string, args ...any) {
 	w.history = append(w.history, fmt.Sprintf("%9.2fh  ", time.Since(w.began).Hours())+fmt.Sprintf(format, args...))
 }
 
-// fail ends the test with the first violation of a world. Later violations may be its consequences.
+// fail reports the first violation in a world and ends the test. It ignores later violations, which
+// may follow from the first.
 func (w *truth) fail(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,7 +92,7 @@ func (w *truth) violated(format string, args ...any) {
 	w.t.Errorf("%s\nsee go test -run '^TestWorld$' -v ./rendezvous -seed=%d\n%s", fmt.Sprintf(format, args...), w.seed, strings.Join(last, "\n"))
 }
 
-// born checks that no two attempts of a rank live at a time, and that attempts are started in
+// born checks that no two attempts of a rank run at the same time, and that attempts start in
 // order.
 func (w *truth) born(p *proc, id string, o job.Start) {
 	w.mu.Lock()
@@ -165,14 +168,14 @@ func (w *truth) buried(id string) {
 	}
 }
 
-// stepped keeps a job's event with its index in the log.
+// stepped stores a job's event with its index in the log.
 func (w *truth) stepped(index uint64, st replica.Step) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.told[st.Job] = append(w.told[st.Job], told{index, st.Event})
 }
 
-// resumed forgets what the log has lost.
+// resumed removes the events that the log has lost.
 func (w *truth) resumed(index uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,7 +193,8 @@ type told struct {
 	event job.Event
 }
 
-// judge compares a result with what really happened, and the job's events with the agents' reports.
+// judge compares a job's result with what really happened, and the job's events with the agents'
+// reports.
 func (w *truth) judge(s replica.Submission, takeovers int, r report.Result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -219,8 +223,8 @@ func (w *truth) ranks(id string) (n int) {
 	return n
 }
 
-// complete checks, over the decisions that follow from the journal, that the ranks of a gang start
-// only when all its nodes are there.
+// complete replays the events of a job. It checks that the ranks of a gang start only when all
+// nodes of the gang are there.
 func (w *truth) complete(s replica.Submission, events []job.Event) {
 	there := map[string]bool{}
 	state := jobstate.New(s.Job)
@@ -241,8 +245,8 @@ func (w *truth) complete(s replica.Submission, events []job.Event) {
 	}
 }
 
-// once checks that each exit reached the job at most as often as an agent reported it. A
-// coordinator that took over gets unacknowledged reports again.
+// once checks that the job received each exit at most as often as an agent reported it. After a
+// takeover, agents repeat the reports that the coordinator had not acknowledged.
 func (w *truth) once(id string, events []job.Event, takeovers int) {
 	heard := map[exitOf]int{}
 	for _, ev := range events {
@@ -257,7 +261,7 @@ func (w *truth) once(id string, events []job.Event, takeovers int) {
 	}
 }
 
-// home returns the process that has a rank.
+// home returns the process that a rank belongs to.
 func (w *truth) home(rank rankOf) *proc {
 	w.mu.Lock()
 	defer w.mu.Unlock()

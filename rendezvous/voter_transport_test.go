@@ -19,7 +19,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/election"
 )
 
-// chamber has voters without a coordinator, in virtual time.
+// chamber is a group of voters without a coordinator, in virtual time.
 type chamber struct {
 	*peerage
 	candidates []*Candidate
@@ -31,7 +31,8 @@ type chamber struct {
 	uplink map[string]*uplink
 }
 
-// uplink takes a limited number of bytes a second, from all connections in turn. 0 sets no limit.
+// uplink limits how many bytes a second a node sends, and serves the node's connections in turn. A
+// rate of 0 sets no limit.
 type uplink struct {
 	turn chan struct{}
 	rate atomic.Int64
@@ -114,7 +115,7 @@ func (c *chamber) vote(term *quorum.Term, candidates ...*Candidate) time.Duratio
 	return time.Since(began)
 }
 
-// commitAll makes a log have the given content, and waits for all of it at once.
+// commitAll appends all the given content to a log at once, and waits until the voters have it.
 func commitAll(t testing.TB, term *quorum.Term, past quorum.Past) {
 	t.Helper()
 	done := make(chan error, 1+len(past.Entries))
@@ -196,7 +197,8 @@ func TestLongEntries(t *testing.T) {
 	}
 }
 
-// atEase checks that each voter connected at most once for each kind of message.
+// atEase checks that each voter connected to each other voter at most once for each kind of
+// message.
 func (c *chamber) atEase() {
 	c.t.Helper()
 	for ends, n := range c.dials {
@@ -224,8 +226,8 @@ func (c *chamber) succeeded(want quorum.Past) {
 	}
 }
 
-// TestALongSnapshotOnASlowNetwork sends a snapshot for longer than an election and a lease take.
-// The leader leads all the time, and confirms that as fast as without the snapshot.
+// TestALongSnapshotOnASlowNetwork sends a snapshot that takes longer than an election and a lease.
+// The leader leads all the time, and confirms its leadership as fast as without the snapshot.
 func TestALongSnapshotOnASlowNetwork(t *testing.T) {
 	confer(t, func(t *testing.T, c *chamber) {
 		term := c.first()
@@ -260,7 +262,8 @@ func TestALongSnapshotOnASlowNetwork(t *testing.T) {
 	})
 }
 
-// TestACutWhileANewVoterIsCaughtUp checks that the voter is caught up after the cut.
+// TestACutWhileANewVoterIsCaughtUp cuts off a new voter while it receives the log. The voter must
+// receive the rest after the cut.
 func TestACutWhileANewVoterIsCaughtUp(t *testing.T) {
 	confer(t, func(t *testing.T, c *chamber) {
 		term := c.first()
@@ -277,7 +280,7 @@ func TestACutWhileANewVoterIsCaughtUp(t *testing.T) {
 	})
 }
 
-// TestQueuesEnd checks that a queue ends when nothing is sent to its voter any more.
+// TestQueuesEnd checks that a queue ends when no more messages for its voter follow.
 func TestQueuesEnd(t *testing.T) {
 	confer(t, func(t *testing.T, c *chamber) {
 		term := c.first()

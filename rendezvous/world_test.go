@@ -31,14 +31,14 @@ type world struct {
 	c      *Coordinator
 	dial   func(context.Context) (net.Conn, error)
 	result chan report.Result
-	// serving ends with the servers of all coordinators so far.
+	// serving waits for the servers of all coordinators so far.
 	serving sync.WaitGroup
 
 	mu        sync.Mutex
 	decisions []decided
 	warnings  []string
-	// lives has the node on which each rank of each job lives, and the job that has each GPU of a
-	// node. begun counts the starts.
+	// lives has the node on which each rank of each job runs, and the job that uses each GPU of a
+	// node. begun counts the starts of each rank.
 	lives map[[2]string]string
 	begun map[[2]string]int
 }
@@ -76,7 +76,7 @@ func newWorldOf(ctx context.Context, t *testing.T, cfg Config, s replica.Submiss
 	return w
 }
 
-// decided is a decision, with the event that it follows from.
+// decided is a decision, with the event that led to it.
 type decided struct {
 	report.Decision
 	event job.Event
@@ -106,7 +106,7 @@ func (w *world) serve(cfg Config) {
 	})
 }
 
-// connect reaches the present coordinator.
+// connect connects to the present coordinator.
 func (w *world) connect(ctx context.Context) (net.Conn, error) {
 	w.mu.Lock()
 	dial := w.dial
@@ -156,8 +156,8 @@ func node(i int) placement.Node {
 	return placement.Node{Name: fmt.Sprintf("n%d", i), Addr: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})}
 }
 
-// cable is the network between one peer and the coordinator. Data sent in a cut direction is lost
-// without an error.
+// cable is the network between one peer and the coordinator. Data that is sent in a cut direction
+// is lost, and the sender gets no error.
 type cable struct {
 	dial        func(context.Context) (net.Conn, error)
 	up, down    atomic.Bool // cut
@@ -178,7 +178,7 @@ func newCable(dial func(context.Context) (net.Conn, error)) *cable {
 	return c
 }
 
-// testify acts like the guardian once agent and ranks are dead. The guardian holds the newest
+// testify acts like the guardian once agent and ranks are dead: it sends the proof on the newest
 // connection.
 func (c *cable) testify() {
 	if conn := c.newest(); !conn.dead.Load() {
@@ -186,13 +186,13 @@ func (c *cable) testify() {
 	}
 }
 
-// cut makes the network accept everything without an error, including the ends of connections.
+// cut makes the network lose all data and all ends of connections, without an error.
 func (c *cable) cut() {
 	c.up.Store(true)
 	c.down.Store(true)
 }
 
-// mend mends the network for new connections. The earlier ranks stay dead.
+// mend mends the network for new connections. Earlier connections stay dead.
 func (c *cable) mend() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,7 +235,7 @@ func (c *cableConn) cutUp() bool { return c.dead.Load() || c.cable.up.Load() }
 
 func (c *cableConn) cutDown() bool { return c.dead.Load() || c.cable.down.Load() }
 
-// SetDeadline, from outside, is called only to end all reading.
+// SetDeadline ends all reading. Other code calls it only for that.
 func (c *cableConn) SetDeadline(t time.Time) error {
 	c.once.Do(func() { close(c.closed) })
 	return c.Conn.SetDeadline(t)
@@ -270,7 +270,7 @@ func (c *cableConn) Read(b []byte) (int, error) {
 	}
 }
 
-// end sends some last bytes, and then ends the connection for the other end.
+// end sends some last bytes to the other end, and then closes the connection.
 func (c *cableConn) end(words []byte) {
 	c.Conn.SetDeadline(time.Time{}) // this end may be closed
 	c.Conn.Write(words)

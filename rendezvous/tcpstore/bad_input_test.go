@@ -39,7 +39,8 @@ func (w complaints) next(t *testing.T, words ...string) {
 	}
 }
 
-// disconnected fails the test if the other end does not close a connection.
+// disconnected waits until the other end has closed a connection, and fails the test if it does
+// not.
 func disconnected(t *testing.T, conn net.Conn) {
 	t.Helper()
 	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
@@ -47,8 +48,8 @@ func disconnected(t *testing.T, conn net.Conn) {
 	}
 }
 
-// TestStrangers sends invalid requests. Each sender is disconnected, with one warning that names
-// the sender. Two other clients, one that waits and one that counts, notice nothing.
+// TestStrangers sends invalid requests. The store disconnects each sender, with one warning that
+// names the sender. Two other clients, one that waits and one that counts, notice nothing.
 func TestStrangers(t *testing.T) {
 	warned := make(complaints, 64)
 	s := serveHere(t, warned.options())
@@ -98,8 +99,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestLate has clients that stop. One stops in the middle of a request. The other stops before it
-// has read its replies, which end with a value.
+// TestLate has two clients that stop. One stops in the middle of a request. The other stops before
+// it has read its replies, the last of which is a value.
 func TestLate(t *testing.T) {
 	warned := make(complaints, 8)
 	o := warned.options()
@@ -131,7 +132,7 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestClaims makes many clients announce long values and send none.
+// TestClaims makes many clients announce long values that they never send.
 func TestClaims(t *testing.T) {
 	s := serveHere(t, Options{})
 	const n = 300
@@ -166,8 +167,8 @@ func allocated(f func()) int {
 	return int(after.TotalAlloc - before.TotalAlloc)
 }
 
-// TestCopies checks, by the memory that is taken, how often long requests and their replies are
-// copied.
+// TestCopies checks how often the store copies long requests and their replies, by the memory that
+// it allocates.
 func TestCopies(t *testing.T) {
 	s := serveHere(t, Options{})
 	conn, other := bare(t, s), bare(t, s)
@@ -275,8 +276,8 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
-// TestSilentClients checks that silent clients make room for others if they were silent for long,
-// and only then.
+// TestSilentClients checks that the store disconnects silent clients to make room for others, but
+// only if they were silent for long.
 func TestSilentClients(t *testing.T) {
 	warned := make(complaints, 64)
 	o := warned.options()
@@ -309,8 +310,8 @@ func TestSilentClients(t *testing.T) {
 	disconnected(t, bare(t, s)) // no client is silent, so the new one is refused
 }
 
-// TestTooManyClients checks that excess clients are disconnected, with the reason. Earlier clients
-// continue. When one has gone, another may connect.
+// TestTooManyClients checks that the store disconnects excess clients, with the reason. Earlier
+// clients continue. When one of them has gone, another client may connect.
 func TestTooManyClients(t *testing.T) {
 	warned := make(complaints, 64)
 	o := warned.options()

@@ -12,8 +12,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// stores runs a benchmark against this package's store and the stores of the available torches,
-// each in its own process.
+// stores runs a benchmark against this package's store and the stores of all installations of
+// torch, each in its own process.
 func stores(b *testing.B, f func(b *testing.B, c *crowd, group int)) {
 	found := torches(b)
 	if python := os.Getenv(uvPython); python != "" {
@@ -37,7 +37,7 @@ func stores(b *testing.B, f func(b *testing.B, c *crowd, group int)) {
 	}
 }
 
-// gather plays a job's start: n clients greet, count themselves, and wait for the last.
+// gather plays a job's start: n clients greet, count themselves, and wait for the last client.
 func gather(n, round int) step {
 	count, all := fmt.Sprint("count", round), fmt.Sprint("all", round)
 	add, wait := ask(protocol.OpAdd).key(count).int(1).bytes, ask(protocol.OpWait).keys([]string{all}).bytes
@@ -81,7 +81,7 @@ func BenchmarkOps(b *testing.B) {
 	value := make([]byte, 128)
 	key := func(i int) string { return fmt.Sprint("key", i) }
 	add := ask(protocol.OpAdd).key("count").int(1).bytes
-	roots := make([]string, 782) // of 100,000 ranks, by torch's 128 ranks for each NCCL root
+	roots := make([]string, 782) // NCCL roots of 100,000 ranks; torch makes one root for every 128 ranks
 	for i := range roots {
 		roots[i] = key(i)
 	}
@@ -152,8 +152,8 @@ func BenchmarkRelease(b *testing.B) {
 	}
 }
 
-// ops lets n clients share b.N steps, with MULTI_GET if multi is set. First, one of the clients
-// prepares the store, with a reply of 1 byte.
+// ops lets n clients share b.N steps, with MULTI_GET if multi is set. Before that, one of the
+// clients sends prepare, whose reply has 1 byte.
 func ops(b *testing.B, n int, multi bool, prepare []byte, steps func(times int) step) {
 	stores(b, func(b *testing.B, c *crowd, group int) {
 		if c.legacy && multi {

@@ -12,13 +12,13 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// lone is a store with one client. The caller takes the client's steps, and nothing else runs.
+// lone is a store with one client. The test's goroutine runs both.
 type lone struct {
 	t      *testing.T
 	loop   *loop
 	client int
-	// replies is what the client received. end says why it was disconnected; it is "" if it was
-	// not.
+	// replies is what the client has received. end says why the store disconnected the client; it
+	// is empty while the client is connected.
 	replies []byte
 	end     string
 }
@@ -37,7 +37,8 @@ func newLone(t *testing.T) *lone {
 	return o
 }
 
-// send sends data in pieces. The store answers each piece before the next one is sent.
+// send sends data in pieces. It sends the next piece only after the store has answered the last
+// one.
 func (o *lone) send(data []byte, piece int) {
 	for sent := 0; len(data) > 0 && len(o.loop.conns) > 0; {
 		n, err := unix.Write(o.client, data[:min(piece, len(data))])
@@ -52,7 +53,7 @@ func (o *lone) send(data []byte, piece int) {
 	}
 }
 
-// settle serves until nothing is left to do, and reads the replies.
+// settle lets the store serve until it has nothing left to do, and reads the replies.
 func (o *lone) settle() {
 	var buf [64 << 10]byte
 	events := make([]unix.EpollEvent, 8)
@@ -70,7 +71,7 @@ func (o *lone) settle() {
 	}
 }
 
-// close ends all clients, and returns what the budget still counts besides stored values.
+// close disconnects all clients, and returns what the budget still counts other than stored values.
 func (o *lone) close() int64 {
 	unix.Close(o.client)
 	o.settle()
@@ -91,8 +92,9 @@ func (o *lone) close() int64 {
 	return left
 }
 
-// FuzzRequests sends what a client might send, whole and in pieces. The store must give the same
-// answers, hold no more than a multiple of the sent bytes, and free all of them.
+// FuzzRequests sends what a client might send, once in one piece and once in small pieces. The
+// store must give the same answers, hold no more than a multiple of the sent bytes, and free all of
+// them.
 func FuzzRequests(f *testing.F) {
 	var modern, legacy []byte
 	for _, e := range layout {
@@ -133,8 +135,8 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// FuzzScanner finds the end of a request in any part of it. The result must be the same place and
-// the same reason, however the request arrives.
+// FuzzScanner finds the end of a request in data that arrives in pieces. The scanner must find the
+// same end, or give the same error, whatever the pieces are.
 func FuzzScanner(f *testing.F) {
 	for _, e := range layout {
 		f.Add(e.request, uint16(1))

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// le returns a number in 8 bytes as torch sends it. str returns a string or value behind its
-// length.
+// le returns a number in 8 bytes as torch sends it. str returns a string or value with its length
+// before it.
 func le(n int64) []byte      { return binary.LittleEndian.AppendUint64(nil, uint64(n)) }
 func str(s string) []byte    { return append(le(int64(len(s))), s...) }
 func cat(p ...[]byte) []byte { return bytes.Join(p, nil) }
@@ -81,8 +81,8 @@ var layout = []struct {
 	}},
 }
 
-// legacyLayout is the layout of torch 1.13, whose clients send no greeting. Its second connection
-// stays silent.
+// legacyLayout is the layout of torch 1.13, whose clients send no greeting. Such a client has a
+// second connection, on which it sends nothing.
 var legacyLayout = []struct {
 	name           string
 	request, reply []byte

@@ -16,9 +16,9 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// crowd is many bare clients of a store. One goroutine plays all of them, at little cost. They come
-// from many addresses, because one address has only some 28,000 ports. They end with a reset, so
-// that none is left in TIME_WAIT.
+// crowd is many clients of a store, of which each is only a socket. One goroutine plays all of
+// them, at little cost. They connect from many addresses, because one address has only some 28,000
+// ports. They end with a reset, so that no connection stays in TIME_WAIT.
 type crowd struct {
 	t     testing.TB
 	addr  netip.AddrPort
@@ -31,8 +31,8 @@ type crowd struct {
 	legacy bool
 }
 
-// enoughOfReply is the length up to which a step gets the whole reply. The step does not see the
-// rest of a longer reply.
+// enoughOfReply is how much of a reply a step gets to see. A step sees only the beginning of a
+// longer reply.
 const enoughOfReply = 17
 
 // window bounds the clients that are connecting. It is less than the shortest usual backlog.
@@ -100,8 +100,8 @@ func (c *crowd) connect() {
 	c.index[fd] = i
 }
 
-// step returns what a client sends after its round-th reply, and the length of the next reply. If
-// it returns nothing, the client is done.
+// step returns what a client sends after its round-th reply, and the length of the reply to that.
+// If it returns no request, the client is done.
 type step func(i, round int, reply []byte) (request []byte, want int)
 
 // play makes n clients take their steps. It connects missing clients, at most window at once.

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// serverMode makes the test binary serve a separate store, as for a benchmark. Then client and
-// server have open files of their own. If its value is an address, the binary serves a proxy of the
-// store there.
+// serverMode makes the test binary serve a store in its own process, as for a benchmark, so that
+// client and server do not share a limit on open files. If its value is an address, the binary
+// serves a proxy of the store at that address.
 const serverMode = "TCPSTORE_TEST_SERVER"
 
 func TestMain(m *testing.M) {

@@ -13,10 +13,10 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// BenchmarkRoots plays the start of NCCL on nodes of 8 ranks, in a job that has 782 NCCL roots, as
-// a job of 100,000 ranks has. Each rank waits for all ids, of 128 bytes each, and then reads them.
-// The last rank to arrive sets them. The kernel counts the work of the store and its machine:
-// connections, and the bytes that the store sends (egress) and receives.
+// BenchmarkRoots plays the start of NCCL on nodes of 8 ranks, with the 782 NCCL roots that a job of
+// 100,000 ranks has. Each rank waits for the ids of all roots, of 128 bytes each, and then reads
+// them. The last rank to arrive sets them. The metrics for the store and its machine come from the
+// kernel: connections, and the bytes that the store sends (egress) and receives.
 func BenchmarkRoots(b *testing.B) {
 	const perNode = 8
 	ids, all := roots()
@@ -121,8 +121,8 @@ func BenchmarkRootsAtFullSize(b *testing.B) {
 	}
 }
 
-// roots returns the names of the NCCL roots of a job of 100,000 ranks, by torch's 128 ranks for
-// each root, and the requests that set them.
+// roots returns the names of the NCCL roots of a job of 100,000 ranks, one for every 128 ranks as
+// in torch, and the requests that set them.
 func roots() (ids []string, all []byte) {
 	for i := range 782 {
 		id := fmt.Sprintf("default_pg/0/UniqueNCCLID:%d", i)
@@ -141,7 +141,7 @@ func carried(b *testing.B, fds []int) (came, went uint64) {
 	return came, went
 }
 
-// proxyOf serves a proxy here, and also returns the proxy's connection to the store.
+// proxyOf serves a proxy in this process, and also returns the proxy's connection to the store.
 func proxyOf(b *testing.B, root netip.AddrPort) (netip.AddrPort, int) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	ok(b, err)

@@ -44,8 +44,8 @@ func TestProxyLayout(t *testing.T) {
 	}
 }
 
-// TestAPushWakesOne checks that a push wakes one of the clients that wait for a queue, wherever
-// they are. torch's client fails if there is nothing to pop.
+// TestAPushWakesOne checks that a push wakes only one of the clients that wait for a queue, whether
+// they use the store or a proxy. torch's client fails if it is woken and there is nothing to pop.
 func TestAPushWakesOne(t *testing.T) {
 	root := serveHere(t, Options{})
 	first, second := proxyHere(t, root), proxyHere(t, root)
@@ -73,7 +73,7 @@ func TestAPushWakesOne(t *testing.T) {
 		call((<-woken).QueuePop(t.Context(), "q"))(t, b('1'))
 		waiting(left)
 	}
-	// A client that is woken and disconnects leaves the value to another client.
+	// If a client that was woken disconnects, another client gets the value.
 	ok(t, pusher.QueuePush(t.Context(), "q", b('2')))
 	c := <-woken
 	c.Close()
@@ -84,7 +84,7 @@ func TestAPushWakesOne(t *testing.T) {
 }
 
 // TestOneConnectionForEachProxy checks that the store knows each client of a proxy, with its
-// process and its wait, over one connection.
+// process and its wait, although the proxy has only one connection.
 func TestOneConnectionForEachProxy(t *testing.T) {
 	root := serveHere(t, Options{MaxClients: func() int { return 1 }})
 	proxy := proxyHere(t, root)
@@ -119,8 +119,8 @@ func TestOneConnectionForEachProxy(t *testing.T) {
 	eventually(t, root, func(st Status) bool { return len(st.Clients) == 0 && st.Keys == 3 })
 }
 
-// TestFailedRequestsOfAProxysClient checks that only this client is disconnected. The proxy's other
-// clients notice nothing.
+// TestFailedRequestsOfAProxysClient checks that a failed request disconnects only its own client.
+// The proxy's other clients notice nothing.
 func TestFailedRequestsOfAProxysClient(t *testing.T) {
 	warned := make(complaints, 8)
 	root := serveHere(t, Options{MaxBytes: 10 << 20})
@@ -166,8 +166,7 @@ func TestMoreThanARound(t *testing.T) {
 	}
 }
 
-// TestTheCacheIsBounded checks that the cache keeps the newest values within its bound, and that
-// cached values cost the store no second answer.
+// TestTheCacheIsBounded checks that the cache keeps the newest values within its bound.
 func TestTheCacheIsBounded(t *testing.T) {
 	c := newCache()
 	for i := range 200 {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// eventually waits, from change to change, until the status is as wanted.
+// eventually waits for changes until the status is as wanted.
 func eventually(t *testing.T, s *Store, wanted func(Status) bool) Status {
 	t.Helper()
 	deadline := time.After(patience)

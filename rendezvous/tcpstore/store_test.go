@@ -51,7 +51,7 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-// call is expect for the results of a call.
+// call is like expect, for a call that returns a result and an error.
 func call[T any](got T, err error) func(*testing.T, T) {
 	return func(t *testing.T, want T) {
 		t.Helper()
@@ -59,7 +59,7 @@ func call[T any](got T, err error) func(*testing.T, T) {
 	}
 }
 
-// stands runs a test with a store, and with a proxy of one.
+// stands runs a test with a store, and again with a proxy of a store.
 func stands(t *testing.T, f func(t *testing.T, s *Store)) {
 	t.Run("store", func(t *testing.T) { f(t, serveHere(t, Options{})) })
 	t.Run("proxy", func(t *testing.T) { f(t, proxyHere(t, serveHere(t, Options{}))) })

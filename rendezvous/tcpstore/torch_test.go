@@ -27,12 +27,12 @@ const otherRoot = "GOLAUNCH_TEST_TORCH"
 // patience bounds torch's work in a test: its import alone takes seconds on a busy machine.
 const patience = 2 * time.Minute
 
-// otherPython names a variable with a Python that has another torch, such as the one of PyPI, which
-// has libuv.
+// otherPython names a variable with a Python interpreter that has another torch, such as the torch
+// of PyPI, which has libuv.
 const otherPython = "GOLAUNCH_TEST_PYTHON"
 
-// uvPython names a variable with a Python for benchmarks to compare with. Its torch has libuv,
-// which Debian's torch lacks.
+// uvPython names a variable with a Python interpreter whose torch has libuv, for comparison in
+// benchmarks. Debian's torch lacks libuv.
 const uvPython = "GOLAUNCH_BENCH_TORCH"
 
 // A torch is an installation of torch: in the machine's own root, in another root, or with an
@@ -51,8 +51,8 @@ func (o torch) String() string {
 
 const versionScript = `import importlib.metadata as m; print(m.version("torch"))`
 
-// torches returns this machine's installations of torch. If CI is "true", the machine must have
-// both.
+// torches returns this machine's installations of torch. If the variable CI is "true", the machine
+// must have both kinds.
 func torches(t testing.TB) (found []torch) {
 	t.Helper()
 	all := []torch{{}}
@@ -77,8 +77,9 @@ func torches(t testing.TB) (found []torch) {
 	return found
 }
 
-// enter runs a command in another root. Its /proc ends with the command. Torch looks up the name of
-// each client, which the root does not know. Without name servers the look-up fails at once.
+// enter runs a command in another root, with a /proc that ends with the command. Torch looks up the
+// name of each client, which does not exist in that root. Without name servers the look-up fails at
+// once.
 const enter = `mount -t proc proc "$0/proc" && mount --bind /dev/null "$0/etc/resolv.conf" &&
 	exec chroot "$0" /usr/bin/env -i "$@"`
 
@@ -120,7 +121,7 @@ func (o torch) serve(t testing.TB) (netip.AddrPort, int) {
 	return o.serveAs(t, "store")
 }
 
-// serveAs makes this package serve in a given mode.
+// serveAs is like serve. In this package's own server, it uses the given serverMode.
 func (o torch) serveAs(t testing.TB, mode string) (netip.AddrPort, int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -138,8 +139,8 @@ func (o torch) serveAs(t testing.TB, mode string) (netip.AddrPort, int) {
 	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port), cmd.Process.Pid
 }
 
-// withTorches runs a script under each torch, against stores that are served here, each with a
-// number of proxies.
+// withTorches runs a script under each torch. The script gets stores that this process serves, each
+// with the given number of proxies.
 func withTorches(t *testing.T, script string, proxies []int, args ...string) {
 	found := torches(t)
 	if len(found) == 0 {

@@ -13,7 +13,7 @@ import (
 
 // These are the requests of a world's clients, and their replies.
 
-// act is a request, with the time when it was made and the time when it was known to be done.
+// act is a request of a client. asked is when it was sent, and known is when its result was known.
 type act struct {
 	client       *player
 	op           byte
@@ -143,7 +143,7 @@ func (w *world) handleMessage(c *player) bool {
 	return n > 0
 }
 
-// length returns the length of a reply that begins with b, or -1 if more of the reply must come.
+// length returns the length of a reply that begins with b, or -1 if b is too short to tell.
 func (a *act) length(b []byte) int {
 	fields, frames := 0, 0
 	switch a.op {

@@ -9,10 +9,10 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore/internal/protocol"
 )
 
-// This is the store from its users' point of view, and the search for an order of their requests
+// The model is the store as its users see it. The search looks for an order of the users' requests
 // that explains all answers.
 
-// model is what a store holds, in text.
+// model is the contents of a store, as text.
 type model struct{ a, b, n, q string } // "-" for a key that is not there; of a queue its values with ";" behind each
 
 func (w *world) snapshot() model {
@@ -62,8 +62,8 @@ func (w *world) check() bool {
 	return true
 }
 
-// search tries orders. done counts, for each client, the acts that have their place in the order.
-// part has the keys of a wait that existed.
+// search tries orders. done counts, for each client, how many of its acts already have a place in
+// the order. part says which keys of a wait have existed.
 type search struct {
 	acts [][]*act
 	seen map[string]bool
@@ -106,9 +106,9 @@ func (m *model) at(key string) *string {
 	return map[string]*string{"a": &m.a, "b": &m.b, "n": &m.n}[key]
 }
 
-// apply applies a request, and reports whether the reply is possible for a store. A wait takes all
-// keys that exist; part has the keys that existed before. left is not 0 while some keys are
-// missing.
+// apply applies a request to a model, and reports whether a store could have given the reply. A
+// wait notes all keys that exist; part has the keys that existed before. left is not 0 while some
+// keys are missing.
 func (m model) apply(a *act, part int) (next model, ok bool, left int) {
 	var reply []byte
 	value := func(key string) string {

@@ -18,8 +18,8 @@ import (
 var worldSeed = flag.Uint64("world-seed", 0, "make just this world, and print what happens in it")
 
 // TestWorld has clients that use a store directly and through proxies, while every byte between
-// proxies and store is delayed at random. The answers must be the answers of one store, in some
-// order that agrees with the order of the questions and answers.
+// proxies and store is delayed at random. One store must be able to give the same answers, in an
+// order of the requests that agrees with the times of requests and answers.
 func TestWorld(t *testing.T) {
 	if *worldSeed > 0 {
 		makeWorld(t, *worldSeed, t.Logf)
@@ -34,7 +34,7 @@ func TestWorld(t *testing.T) {
 
 func TestMutants(t *testing.T) { mutants.MustDie(t) }
 
-// world is a store, two proxies of it, and clients. One goroutine takes all steps.
+// world is a store, two proxies of the store, and clients. One goroutine runs all of them.
 type world struct {
 	t       *testing.T
 	log     func(string, ...any)
@@ -65,7 +65,7 @@ var kinds = [][]byte{
 // wire carries bytes between a proxy and the store, one step at a time.
 type wire struct{ ends [2]int }
 
-// player is a client, with its unanswered requests.
+// player is a client, with the requests that have no answer yet.
 type player struct {
 	id    int
 	fd    int
@@ -99,7 +99,7 @@ func makeWorld(t *testing.T, seed uint64, log func(string, ...any)) bool {
 	return !t.Failed()
 }
 
-// desert disconnects all clients. The store must then keep nothing of theirs.
+// desert disconnects all clients. The store must then hold no memory for them.
 func (w *world) desert() {
 	for _, c := range w.clients {
 		unix.Close(c.fd)
@@ -203,7 +203,7 @@ func (w *world) step() {
 	}
 }
 
-// leave replaces a client with a new one, no matter what the client waits for.
+// leave replaces a client with a new client, even if the client waits.
 func (w *world) leave(i int) {
 	c := w.clients[i]
 	w.log("%d: client %d leaves", w.now, c.id)
@@ -244,8 +244,8 @@ func (w *world) carry(wire *wire, from, most int) bool {
 	return n > 0
 }
 
-// ask makes a client send a request, unless the client waits for an answer. Sometimes the client
-// sends two requests at once, or gives up a wait.
+// ask makes a client send a request, if the client does not wait for an answer. Sometimes the
+// client sends two requests at once, or gives up a wait.
 func (w *world) ask(c *player) {
 	w.handleMessage(c)
 	if c.waits {
@@ -283,8 +283,8 @@ func (w *world) cancel(c *player) {
 	ok(w.t, err)
 }
 
-// quiesce carries all bytes until nothing moves. If a client then waits for something that exists,
-// the store has forgotten the client. The other clients give up.
+// quiesce carries all bytes until nothing moves. No client may then wait for keys that all exist,
+// because the store would have forgotten this client. Clients that wait for missing keys give up.
 func (w *world) quiesce() {
 	w.rest()
 	for _, c := range w.clients {

@@ -40,9 +40,9 @@ func kept(t testing.TB) (*Depot, string) {
 	return New(dir), w.ID
 }
 
-// spread sends a workspace to many nodes at once. Each transfer takes a second. It returns how long
-// that takes and how many bytes this process has sent. fails says which fetch from another node
-// fails.
+// spread sends a workspace to many nodes at once. Each transfer takes a second. fails decides for
+// each transfer from another node whether it fails. spread returns how long all nodes together
+// take, and how many times this process has sent the workspace.
 func spread(t *testing.T, nodes int, fails func() bool) (took time.Duration, sent int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -119,8 +119,8 @@ func TestSpreadWithFailures(t *testing.T) {
 	}
 }
 
-// TestAbsent checks that nodes learn that no node has a workspace. They get it from a node that
-// comes later.
+// TestAbsent checks that nodes learn that no node has a workspace. If a node with the workspace
+// joins later, waiting nodes get it from that node.
 func TestAbsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := New("")

@@ -8,7 +8,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/wiretest"
 )
 
-// TestASubmissionIsWhole checks that a submission is one entry although it takes several messages.
+// TestASubmissionIsWhole checks that a submission is one entry of the log, although a client sends
+// it in several messages.
 func TestASubmissionIsWhole(t *testing.T) {
 	s := wiretest.Filled[replica.Submission]()
 	s.Job.Request.Keep = nil

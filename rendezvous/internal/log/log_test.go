@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// disk keeps or refuses writes when the test says so.
+// disk is a storage that keeps or refuses a round when the test says so.
 type disk struct {
 	shared   bool
 	snapshot []byte
@@ -49,7 +49,7 @@ func (d *disk) end(err error) {
 	done(err)
 }
 
-// sum is a state: the entries that led to it, in order.
+// sum is a state that consists of the entries that led to it, in order.
 type sum []uint64
 
 func (s sum) encode() (b []byte) {
@@ -70,8 +70,8 @@ func (d *disk) replay() (s sum) {
 }
 
 // TestLog checks, over random rounds, that effects are visible only after their entry is kept, and
-// in order. It checks that no entry with visible effects is lost, and that the kept log is always a
-// past state.
+// in the order of the entries. It checks that no entry with visible effects is lost, and that the
+// kept log always leads to a state that existed.
 func TestLog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := &disk{shared: rapid.Bool().Draw(t, "shared")}
@@ -132,7 +132,7 @@ func TestLog(t *testing.T) {
 	})
 }
 
-// TestSnapshotsKeepALogShort checks that a log is about as long as its state.
+// TestSnapshotsKeepALogShort checks that a log does not grow much longer than the state.
 func TestSnapshotsKeepALogShort(t *testing.T) {
 	d := &disk{}
 	state := bytes.Repeat([]byte("s"), 1<<20)
@@ -210,8 +210,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestAFileAfterAMount opens a log on a volume of a pod with an fsGroup. At each mount kubelet lets
-// the group write to everything there.
+// TestAFileAfterAMount opens a log on the volume of a pod with an fsGroup. At each mount, kubelet
+// makes everything there writable for the group.
 func TestAFileAfterAMount(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	open := func() (Past, error) {
@@ -245,8 +245,8 @@ func TestAFileAfterAMount(t *testing.T) {
 	}
 }
 
-// TestADirectoryMadeByHand opens a log in a directory made with a umask of 002. Users with a group
-// of their own have that umask.
+// TestADirectoryMadeByHand opens a log in a directory that was made with a umask of 002, the usual
+// umask of users who have a group of their own.
 func TestADirectoryMadeByHand(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	before := unix.Umask(0o002)
@@ -335,7 +335,7 @@ func TestWhatIsRead(t *testing.T) {
 	}
 }
 
-// TestAnEarlierStore checks that an earlier store is left unchanged.
+// TestAnEarlierStore checks that the files of an earlier golaunch stay unchanged.
 func TestAnEarlierStore(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(dir+"/epoch", []byte("golaunch-store-2 X\n"), 0o600); err != nil {
@@ -346,8 +346,8 @@ func TestAnEarlierStore(t *testing.T) {
 	}
 }
 
-// TestAFileThatHangs checks that the log waits for a file for MaxWrite, and later starts it again
-// with a snapshot.
+// TestAFileThatHangs checks that the log waits for a file for MaxWrite, and starts again with a
+// snapshot when the file can be written again.
 func TestAFileThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{}

@@ -18,15 +18,15 @@ const limit = time.Minute
 // site is a provider with its nodes. Several workers may call its methods.
 type site struct {
 	mu sync.Mutex
-	// nodes has for each node the time at which the site got it. lag is how long the site's lists
-	// lack a new node.
+	// nodes has, for each node, the time at which it was created. lag is for how long the site's
+	// lists lack a new node.
 	nodes map[string]time.Time
 	lag   time.Duration
 	// made and ended count nodes by tag, and calls counts calls.
 	made, ended map[string]int
 	calls       int
 	largest     int
-	// create, list and remove happen first in each call.
+	// create, list and remove are called at the beginning of each call, and may fail or hang.
 	create, list, remove func(context.Context) error
 }
 
@@ -35,7 +35,7 @@ func newSite() *site {
 	return &site{nodes: map[string]time.Time{}, made: map[string]int{}, ended: map[string]int{}, create: well, list: well, remove: well}
 }
 
-// hang plays a provider that does not answer.
+// hang acts like a provider that does not answer.
 func hang(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
@@ -83,7 +83,7 @@ func (s *site) visible() map[string]string {
 	return states
 }
 
-// Delete does not find nodes that the lists lack.
+// Delete deletes only nodes that the lists have.
 func (s *site) Delete(ctx context.Context, tags []string) error {
 	if err := s.begin(ctx, &s.remove, tags); err != nil {
 		return err
@@ -157,7 +157,7 @@ func want(tags ...string) (all []Wanted) {
 	return all
 }
 
-// given returns the same tags, given back.
+// given returns the same tags as nodes that were given back.
 func given(all []Wanted) []Wanted {
 	all = slices.Clone(all)
 	for i := range all {
@@ -194,7 +194,7 @@ func TestCreateAndDelete(t *testing.T) {
 	})
 }
 
-// TestManyAtOnce checks that no call has more tags than the bound.
+// TestManyAtOnce checks that no call has more than maxBatch tags.
 func TestManyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite()
@@ -213,8 +213,8 @@ func TestManyAtOnce(t *testing.T) {
 	})
 }
 
-// TestRefusal checks that refused nodes are gone, with the reason, except nodes that were made
-// nevertheless.
+// TestRefusal checks that refused nodes are reported as gone, with the reason. A node that was made
+// nevertheless is not.
 func TestRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite()
@@ -226,7 +226,8 @@ func TestRefusal(t *testing.T) {
 	})
 }
 
-// TestHangs checks that each call is ended at the limit. The work that it did before counts.
+// TestHangs checks that each call ends at its limit. Work that the call has done before still
+// counts.
 func TestHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const late = "the provider did not answer within 1m0s"
@@ -253,8 +254,8 @@ func TestHangs(t *testing.T) {
 	})
 }
 
-// TestLostAnswer has a node whose creation was not answered, and a list that fails. The node is not
-// made again, and does not count as gone.
+// TestLostAnswer has a node whose creation got no answer, while the list also fails. The node is
+// not created again, and is not reported as gone.
 func TestLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite()
@@ -273,7 +274,8 @@ func TestLostAnswer(t *testing.T) {
 	})
 }
 
-// TestALostNode checks that a node is gone once the lists have lacked it for long enough.
+// TestALostNode checks that a node is reported as gone once the lists have lacked it for long
+// enough.
 func TestALostNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite()
@@ -291,8 +293,8 @@ func TestALostNode(t *testing.T) {
 	})
 }
 
-// TestGivenBackBeforeItIsListed has a node that was given back before the lists have it. It is
-// deleted once it is listed, even by a coordinator that has not created it.
+// TestGivenBackBeforeItIsListed gives back a node before the lists have it. The node is deleted
+// once it is listed, even by a coordinator that has not created it.
 func TestGivenBackBeforeItIsListed(t *testing.T) {
 	for name, next := range map[string]bool{"same coordinator": false, "next coordinator": true} {
 		t.Run(name, func(t *testing.T) {
@@ -319,8 +321,8 @@ func TestGivenBackBeforeItIsListed(t *testing.T) {
 	}
 }
 
-// TestTwoCoordinators checks that two coordinators with the same tags make each node once. Both
-// learn that it is gone.
+// TestTwoCoordinators checks that two coordinators with the same tags create each node only once.
+// Both learn that it is gone.
 func TestTwoCoordinators(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite()
@@ -344,8 +346,7 @@ func TestTwoCoordinators(t *testing.T) {
 	})
 }
 
-// TestTheEndOfRun checks that the end of Run ends a hanging call, and that the call is not
-// reported.
+// TestTheEndOfRun checks that the end of Run ends a hanging call, and that this causes no report.
 func TestTheEndOfRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite()
@@ -364,7 +365,7 @@ func TestTheEndOfRun(t *testing.T) {
 	})
 }
 
-// TestTheClockIsSetBack checks that the worker does not wait for a request with a future time.
+// TestTheClockIsSetBack checks that the worker does not wait until the future time of a request.
 func TestTheClockIsSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := ask(t, newSite())
@@ -396,7 +397,7 @@ func (d *deliverer) delivered() string {
 }
 
 // TestDeliver checks that Deliver is called for nodes that exist and are wanted. A node on which
-// that has failed is gone.
+// Deliver has failed is reported as gone.
 func TestDeliver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &deliverer{site: newSite(), states: map[string]string{"a": "setup"}, failed: map[string]string{"b": "setup has failed"}}

@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// TestProofInPieces reads proofs in pieces of any size.
+// TestProofInPieces checks that a proof is recognized in whatever pieces it arrives.
 func TestProofInPieces(t *testing.T) {
 	var secret [wire.ProofSize]byte
 	rand.Read(secret[:])
@@ -23,7 +23,7 @@ func TestProofInPieces(t *testing.T) {
 	readsProof(t, proof, secret, true)
 }
 
-// readsProof checks that a proof is recognized by the hash of first.
+// readsProof checks that a connection recognizes a proof. The commitment is the hash of first.
 func readsProof(t *testing.T, first, proof [wire.ProofSize]byte, outOfMemory bool) {
 	t.Helper()
 	sum := sha256.Sum256(first[:])
@@ -53,7 +53,7 @@ func readsProof(t *testing.T, first, proof [wire.ProofSize]byte, outOfMemory boo
 	}
 }
 
-// TestAClosedEnd checks that a connection whose end was closed does not count as broken.
+// TestAClosedEnd checks which errors of a connection mean that the peer closed it in order.
 func TestAClosedEnd(t *testing.T) {
 	for _, c := range []struct {
 		end     error
@@ -124,8 +124,8 @@ func TestCommitments(t *testing.T) {
 	}
 }
 
-// TestRecords checks that the records of TLS are passed on one by one, however the network splits
-// them. A proof behind a part of a record is still recognized.
+// TestRecords checks that a connection passes on the records of TLS one by one, whatever pieces
+// arrive. It still recognizes a proof that follows an incomplete record.
 func TestRecords(t *testing.T) {
 	secret := [wire.ProofSize]byte{7}
 	sum := sha256.Sum256(secret[:])

@@ -17,7 +17,7 @@ var token = mtls.NewToken()
 
 func clientTLS() *tls.Config { return mtls.Client(token, mtls.Identity{Node: "n1"}) }
 
-// TestAbandonedHandshake checks that a peer that gives up costs no handshake, and causes no
+// TestAbandonedHandshake checks that a peer that has given up causes neither a handshake nor a
 // warning.
 func TestAbandonedHandshake(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -9,7 +9,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// fullListener has no descriptor for the first connection. It closes served when it has one.
+// fullListener fails its first Accept for lack of descriptors. It closes served when a later Accept
+// returns a connection.
 type fullListener struct {
 	net.Listener
 	calls  atomic.Int32
@@ -26,7 +27,8 @@ func (l *fullListener) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// TestFirstAccept has a first Accept that fails for lack of descriptors, and is tried again.
+// TestFirstAccept checks that the server calls Accept again if the first call fails for lack of
+// descriptors.
 func TestFirstAccept(t *testing.T) {
 	s := New(nil, func(err error) { t.Error(err) }, nil)
 	l := &fullListener{Listener: bufconn.Listen(1 << 10), served: make(chan struct{})}
