@@ -450,8 +450,8 @@ func (b *book) reader(f report.LogFilter) func(context.Context) (wire.Answer, er
 	}
 }
 
-// turn returns the next chunk. If there is none yet, more signals the next chunk, unless there will
-// be none.
+// turn returns the next chunk. If there is none yet, more is closed when there is one. The error is
+// io.EOF if no chunk will follow.
 func (b *book) turn(at map[report.LogPosition]int64, follow bool) (_ report.LogChunk, more chan struct{}, _ error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

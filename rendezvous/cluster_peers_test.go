@@ -196,7 +196,7 @@ func (h *headed) joinAll(n int) {
 	}
 }
 
-// Client returns a client that knows all coordinators.
+// client returns a client that knows all coordinators.
 func (h *headed) client() *user {
 	h.t.Helper()
 	c, err := session.Connect(h.t.Context(), session.ClientOptions{Target: strings.Join(h.addrs, ","), Dial: h.dial("user")})

@@ -98,7 +98,7 @@ func (c *Coordinator) awaitGoodbyes() {
 }
 
 // receiveWhile handles messages for as long as waits returns true. It returns false if the limit
-// comes first.
+// ended the wait.
 func (c *Coordinator) receiveWhile(waits func() bool, limit <-chan time.Time) bool {
 	for waits() {
 		select {

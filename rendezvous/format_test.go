@@ -53,8 +53,9 @@ func TestReadFormat2(t *testing.T) {
 
 var recordFormat = flag.Bool("record-format", false, "write the golden files of the log's format")
 
-// TestFormatKeepsItsBytes compares entries of every kind, and the snapshot of a state with jobs in
-// every phase, with recorded bytes. A change of these bytes needs another format.
+// TestFormatKeepsItsBytes compares the bytes of the log with recorded bytes: entries of every kind,
+// and the snapshot of a state with jobs in every phase. A change of these bytes needs a new number
+// of the format.
 func TestFormatKeepsItsBytes(t *testing.T) {
 	s := tellStory()
 	s.tellNew()

@@ -82,8 +82,8 @@ func (s *succession) inviteOnce() (joined bool, err error) {
 }
 
 // invited handles an invitation to a job that another coordinator leads. This coordinator gives up
-// the same job of its own if that has not begun, or has only just begun. It does not give up a job
-// that other processes may know, because one of them would continue it.
+// its own start of the same job if that start has not begun, or has only just begun. It does not
+// give up a job that other processes may know, because one of these processes would continue it.
 func (s *succession) invited(i *pb.Invitation) error {
 	c := s.c
 	why := wire.Different(c.cfg.Facts, i.GetFacts())

@@ -149,7 +149,7 @@ func (p *peerage) part(names ...string) {
 // home is where the nodes meet, on the first node.
 const home = "n1:1"
 
-// Add starts a process. The first process begins the job.
+// add starts a process. The first process begins the job.
 func (p *peerage) add(i int, exit func(int) (int, bool)) *process {
 	p.t.Helper()
 	q := p.begin(i, exit)

@@ -231,7 +231,7 @@ func say(t *testing.T, target, text string) {
 	}
 }
 
-// TestHandshakesEnd checks that a handshake frees its slot, no matter how it ends.
+// TestHandshakesEnd checks that a handshake frees its slot, however it ends.
 func TestHandshakesEnd(t *testing.T) {
 	_, target, _ := head(t, 1)
 	strange := client1(mtls.NewToken(), "n1")

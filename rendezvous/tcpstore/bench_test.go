@@ -122,7 +122,7 @@ func BenchmarkOps(b *testing.B) {
 
 func setting(key string, value []byte) []byte { return ask(protocol.OpSet).key(key).value(value).bytes }
 
-// BenchmarkRelease measures pairs of clients that release each other in turn.
+// BenchmarkRelease measures pairs of clients that end each other's waits in turn.
 func BenchmarkRelease(b *testing.B) {
 	value := []byte("1")
 	for _, n := range []int{2, 64, 1000} {

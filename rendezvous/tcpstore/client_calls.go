@@ -161,7 +161,7 @@ func (c *Client) QueuePush(ctx context.Context, queue string, value []byte) erro
 	return c.call(ctx, ask(protocol.OpQueuePush).key(queue).value(value), nil)
 }
 
-// QueuePop removes and returns the first value of a queue. It waits until there is one.
+// QueuePop removes and returns the first value of a queue. It waits until the queue has a value.
 func (c *Client) QueuePop(ctx context.Context, queue string) (value []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()

@@ -71,7 +71,7 @@ func (o *lone) settle() {
 	}
 }
 
-// close disconnects all clients, and returns what the budget still counts other than stored values.
+// close disconnects all clients, and returns what the budget counts beside stored values.
 func (o *lone) close() int64 {
 	unix.Close(o.client)
 	o.settle()

@@ -60,8 +60,8 @@ func (o *output) frame(f protocol.Frame) {
 	o.whole = false
 }
 
-// message writes a message for a proxy: a header, and then the output of write. A failed write
-// leaves nothing behind.
+// message writes a message for a proxy: a header, and then the output of write. If write
+// fails, message drops its output.
 func (o *output) message(kind byte, write func() error) error {
 	head, parts, size := []byte{protocol.HeadLength - 1: 0}, len(o.parts), o.size
 	head[0] = kind

@@ -200,7 +200,7 @@ func (u *uplink) read(r *keyRead) error {
 	return r.client.book()
 }
 
-// round sends the queued reads, unless a round is under way.
+// round sends the queued reads if no round is under way.
 func (u *uplink) round() {
 	if !u.link.greeted || u.reads.underWay != nil || len(u.reads.queue) == 0 {
 		return

@@ -215,7 +215,7 @@ func (p *Participant) votersChanged(voters []quorum.Voter) {
 	p.cfg.VotersChanged()
 }
 
-// Others are the voters other than this one.
+// Others returns all voters except this one.
 func (p *Participant) Others() []quorum.Voter {
 	if voters := p.voters.Load(); voters != nil {
 		return (*voters)[1:]

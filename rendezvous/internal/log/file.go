@@ -273,7 +273,7 @@ func (f *File) begin(snapshot, entries []byte) error {
 	return f.sync()
 }
 
-// sync makes the disk keep the names of the files.
+// sync forces the directory, which has the names of the files, to the disk.
 func (f *File) sync() error {
 	dir, err := f.root.Open(".")
 	if err != nil {

@@ -41,7 +41,7 @@ func hang(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// begin counts a call, and makes it fail or hang.
+// begin counts a call, and makes it fail or hang if the test wants that.
 func (s *site) begin(ctx context.Context, first *func(context.Context) error, tags []string) error {
 	s.mu.Lock()
 	s.calls++

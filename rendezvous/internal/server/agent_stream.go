@@ -8,7 +8,7 @@ import (
 )
 
 // AgentStream is one stream to an agent. Its goroutine sends the queued orders after Wake, and ends
-// the stream with the error from Cut. Over is closed at the end.
+// the stream with the error from Cut. Over is closed when the stream has ended.
 type AgentStream struct {
 	Wake chan struct{}
 	Cut  chan error
@@ -27,8 +27,8 @@ type AgentStream struct {
 }
 
 const (
-	// MaxOrders bounds the messages queued for one agent. A node whose ranks restart one by one gets
-	// a message for each.
+	// MaxOrders bounds the messages queued for one agent. A node whose ranks restart one by one
+	// gets a message for each rank.
 	MaxOrders = 4096
 	// maxReceived bounds how many messages of an agent wait for the coordinator. maxReceivedSize
 	// bounds their size in bytes, except for the last message. At either limit the agent's stream

@@ -58,9 +58,9 @@ func transportCredentials(over context.Context, config *tls.Config, r *Refusals,
 	return h
 }
 
-// errAbandoned ends a connection before the handshake, to save its cost. When there are more peers
-// than can be served in time, some of them give up. If their handshakes were made all the same, all
-// other peers would wait until they give up too.
+// errAbandoned ends a connection before the handshake, to save its cost. When a crowd of
+// peers waits for too long, some peers give up. If the server still made their handshakes, the
+// other peers would wait until they also give up.
 var errAbandoned = errors.New("the peer has given up waiting for its handshake")
 
 // errHeld ends a connection before the handshake, because another process can serve the client

@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// received watches the bytes that a connection receives for their end, and for the proof that the
-// agent is dead.
+// received watches the bytes that a connection receives. It notes their end, and looks for the
+// proof that the agent is dead.
 type received struct {
 	mu sync.Mutex
 	// closed says that the peer closed its end.

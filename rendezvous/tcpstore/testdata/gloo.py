@@ -1,8 +1,9 @@
-"""Runs a gang of argv[1] ranks over gloo, with stores that a launcher serves on 127.0.0.1 at the
-ports argv[2] and argv[3], each of which may be a list of ports at which ranks find it in turn.
+"""Runs a gang of argv[1] ranks over gloo, with stores on 127.0.0.1 that a launcher serves.
 
-A rank of the first attempt dies between two collectives; the others are killed, and the second
-attempt runs to its end. Ranks are forked from a process that has imported torch.
+The first attempt uses the store at port argv[2], and the second the store at port argv[3]. Each may
+be a list of ports of one store, which ranks use in turn. A rank of the first attempt dies between
+two collectives; the others are killed, and the second attempt runs to its end. Ranks are forked
+from a process that has imported torch.
 """
 import functools
 import os

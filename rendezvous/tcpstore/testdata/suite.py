@@ -1,5 +1,5 @@
 """Uses stores at 127.0.0.1 through torch's own client, and fails when an answer is not torch's. Each
-argument is one store: the ports at which it is found in turn."""
+argument names one store, by a list of ports that clients use in turn."""
 import datetime
 import itertools
 import sys
@@ -41,7 +41,7 @@ def use(ports):
     later.join()
     store.wait(["key", "later"], datetime.timedelta(minutes=5))
 
-    # 1.13 cannot use a connection after a timeout: it has its own.
+    # torch 1.13 cannot use a connection after a timeout, so this wait has its own.
     lost = client(ports)
     try:
         lost.wait(["never"], datetime.timedelta(seconds=1))
@@ -73,7 +73,8 @@ def use(ports):
         other.queue_push("queue", "2")
         assert popped == [b"1"] and other.queue_len("queue") == 1 and other.queue_pop("queue") == b"2"
 
-    # The values of another rank are visible once it reports them, in any order of repeated reads.
+    # Once the store has a value, every client reads it, even if the client has read an earlier
+    # value.
     if hasattr(store, "multi_get"):
         ids = [f"id{i}" for i in range(782)]
         readers = [client(ports) for _ in range(4)]
