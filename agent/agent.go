@@ -24,25 +24,26 @@ import (
 // Task is what every rank of a job runs on this node.
 type Task struct {
 	// Command is the program and its arguments; "${local_rank}" in an argument stands for the
-	// rank's own. With Templates (torchrun's macros), "$local_rank" stands for it too, and "$$" for
-	// a dollar sign. In a job with replica groups, "${replica_group}" stands for the rank's group
-	// and "${replica_groups}" for their number.
+	// rank's local rank. With Templates (torchrun's macros), "$local_rank" stands for the local
+	// rank too, and "$$" for a dollar sign. In a job with replica groups, "${replica_group}" stands
+	// for the rank's group and "${replica_groups}" for their number.
 	Command   []string
 	Templates bool
-	// Dir is the working directory; the agent's own when empty. In a workspace it is relative to the
-	// workspace.
+	// Dir is the working directory of the ranks. When it is empty, they use the agent's. If the job
+	// has a workspace, Dir is relative to the workspace.
 	Dir string
-	// Env is the node's part of the environment, before a rank's own variables.
+	// Env has the variables that all ranks of the node share. Each rank also gets variables of its
+	// own.
 	Env *rankenv.Base
-	// Presets returns further variables for a start. They depend on what the job's nodes have
-	// agreed on ([job.World].Network). A nil Presets adds none.
+	// Presets returns further variables for the ranks of an attempt. They depend on what the job's
+	// nodes have agreed on ([job.World].Network). A nil Presets adds none.
 	Presets func(network string) []rankenv.Var
 	// Visibility says which GPUs a rank sees.
 	Visibility rankenv.Visibility
-	// PerGPU is how many ranks share a GPU; 0 and 1 give each its own.
+	// PerGPU is how many ranks share a GPU. With 0 or 1, each rank has a GPU of its own.
 	PerGPU int
-	// Bind says on which CPUs a rank runs; bind.None when empty. If ranks cannot be bound so,
-	// Strict refuses to start them; otherwise the agent warns.
+	// Bind says on which CPUs a rank runs; bind.None when empty. If ranks cannot be bound like
+	// this, the agent warns, or with Strict does not start them.
 	Bind   bind.Policy
 	Strict bool
 	// MasterPort is the port that the user has fixed. When 0, each attempt gets a free port.
@@ -128,26 +129,27 @@ type Speaker struct {
 	WorldSize                int
 }
 
-// Assignment is a cluster's job with ranks on this node: what was submitted, and the submitter's
-// uid, nil if unknown.
+// Assignment is a job of a cluster with ranks on this node: the submitted task, and the submitter's
+// uid, which is nil if unknown.
 type Assignment struct {
 	Task      []byte
 	Submitter *uint32
-	// Workspace is what the ranks run in. Its ID is empty if they run in the Task's Dir.
+	// Workspace is the workspace in which the ranks run. Its ID is empty if the job has none.
 	Workspace report.Workspace
-	// Cluster identifies the cluster on all of its nodes, for as long as its log exists.
+	// Cluster is the ID of the cluster. It is the same on all nodes for as long as the
+	// coordinator's log exists.
 	Cluster string
 }
 
 // Agent runs a node's part of a job or a cluster.
 type Agent struct {
 	// Join describes this node and how it reaches the coordinator. The agent sets Proof, Former,
-	// Clock and Heard itself. A connection from Dial or DialAt ends with a proof that no rank of
-	// this node lives.
+	// Clock and Heard itself. Once no rank of this node lives, the guardian sends a proof of that
+	// on the connection from Dial or DialAt.
 	Join session.Options
 	// Keep is a directory for ranks that outlive this process. The agent adopts ranks that an
-	// earlier agent has left there. Keep needs a cluster. When it is empty, ranks die with this
-	// process.
+	// earlier agent has left there. Only the agent of a cluster may have it. When Keep is empty,
+	// ranks die with this process.
 	Keep string
 	// Preload are modules for jobs whose Task.Preload is nil.
 	Preload []string

@@ -36,7 +36,7 @@ const patience = time.Minute
 
 var local = placement.Node{Name: "n1", Addr: netip.MustParseAddr("127.0.0.1"), CPUs: 2}
 
-// lines keeps the written text and wakes those that wait for a line.
+// lines keeps the written text, and wakes goroutines that wait for a part of it.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -93,7 +93,7 @@ type world struct {
 }
 
 // newWorld starts a coordinator for a job and an agent that has joined it, to run a shell script in
-// each rank. Both have ended at the end of the test. A warning of the agent fails the test.
+// each rank. Both end with the test. A warning of the agent fails the test.
 func newWorld(t *testing.T, spec job.Spec, script string) *world {
 	t.Helper()
 	return newWorldOn(t, local, spec, script)
@@ -203,7 +203,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	if err == nil || err.Error() != "the test has seen enough" {
 		t.Errorf("the error is %v, not the reason of the context", err)
 	}
-	w.journal.await(t, "the test has seen enough") // as the reason of the loss
+	w.journal.await(t, "the test has seen enough") // the coordinator logs it as the reason why it lost the node
 	w.none(t)
 }
 
@@ -294,7 +294,7 @@ func obeyingOn(t *testing.T, node placement.Node, script string) *world {
 		w.queries.running.Wait()
 		w.session.Close("the test is over")
 	})
-	w.jobs["test"].stores.Admit(nil) // as the first question does
+	w.jobs["test"].stores.Admit(nil) // as the coordinator's first Prepare does
 	return w
 }
 

@@ -64,7 +64,8 @@ type halt struct {
 // rankSetup is what the ranks of an attempt on this node share.
 type rankSetup struct {
 	env *rankenv.Base
-	// bindings are by local rank. bindErr says why ranks cannot be bound as the job wants.
+	// bindings says where each rank runs, by local rank. bindErr says why ranks cannot be bound as
+	// the job wants.
 	bindings []bind.Binding
 	bindErr  error
 	// proxy is where the ranks find the store's proxy, if they have one. proxyErr says why there is
@@ -124,7 +125,7 @@ func (a *attempt) run() {
 		}
 		if err != nil {
 			a.job.node.fail(fmt.Errorf("cannot end all processes of attempt %d: %w", a.order.Attempt, err))
-			return // never Stopped: ranks that may live must not be started elsewhere
+			return // do not report Stopped: these ranks may live, and must not be started elsewhere
 		}
 		a.writeBundle()
 	}
@@ -143,7 +144,7 @@ func (a *attempt) succeeded() bool {
 }
 
 // endLeftovers ends processes, such as an upload, that ranks have left running when they succeeded.
-// Closing the scope kills the rest.
+// Closing the scope kills processes that do not end in time.
 func (a *attempt) endLeftovers(scope ranks.Scope) {
 	if a.wasStopped() || !a.succeeded() {
 		return
@@ -289,8 +290,8 @@ func (a *attempt) stopSignal(o job.Stop) (sig syscall.Signal, heard bool) {
 	if sig = a.job.work.Task.StopSignal; sig != 0 {
 		return sig, false
 	}
-	// The first SIGTERM may have been sent to golaunch alone, and a second one does no harm. A
-	// second SIGINT interrupts a save.
+	// Always send SIGTERM: the user may have sent it to golaunch alone, and a second SIGTERM does
+	// no harm. But a second SIGINT interrupts a save.
 	if sig = syscall.Signal(o.Signal); sig == 0 || sig == syscall.SIGTERM {
 		return syscall.SIGTERM, false
 	}

@@ -27,7 +27,7 @@ func bindOn(sys fs.FS, policy bind.Policy, gpus []string) ([]bind.Binding, []bin
 	machine, more := topology.Read(sys, use, policy.Levels()...)
 	plan, most := bind.Plan(machine, near(&machine, sys, gpus), policy)
 	if policy == bind.Auto {
-		return plan, nil // auto does not bind what it does not know
+		return plan, nil // with auto, ranks that cannot be bound stay unbound without a warning
 	}
 	return plan, slices.Concat(warnings, more, most)
 }
@@ -43,7 +43,7 @@ func near(machine *topology.Topology, sys fs.FS, gpus []string) []bind.Rank {
 }
 
 // bind returns where the job's ranks run here, by local rank, including ranks that do not start
-// now. If some ranks cannot be bound as they should, bind warns once, or fails if the job is
+// now. If some ranks cannot be bound as the job wants, bind warns once, or fails if the job is
 // strict.
 func (j *jobOnNode) bind(w job.World) ([]bind.Binding, error) {
 	task, node := j.work.Task, j.node.session.Node
@@ -84,7 +84,7 @@ func (j *jobOnNode) bind(w job.World) ([]bind.Binding, error) {
 	return bindings, nil
 }
 
-// oncePer returns each GPU once; ranks that share one are neighbours.
+// oncePer returns each GPU once. In gpus, the entries of ranks that share a GPU are neighbours.
 func oncePer(gpus []placement.GPU) []placement.GPU {
 	return slices.CompactFunc(slices.Clone(gpus), func(a, b placement.GPU) bool { return a.Index == b.Index })
 }

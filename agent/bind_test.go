@@ -47,7 +47,7 @@ func binding(t *testing.T, m topotest.Machine, policy bind.Policy) (*world, *[]e
 }
 
 // withGPUs returns an attempt whose two ranks have the GPUs with these indexes. Like the
-// coordinator, it does not give their addresses.
+// coordinator, it does not tell the PCI addresses of the GPUs.
 func withGPUs(n int, indexes ...int) job.Start {
 	o := startOf(n)
 	for i, index := range indexes {
@@ -95,7 +95,7 @@ func TestRanksRunNearTheirGPUs(t *testing.T) {
 	}
 }
 
-// TestARestartedRankKeepsItsCPUs restarts one rank of two; the other could live on.
+// TestARestartedRankKeepsItsCPUs restarts one of two ranks, as a unit of its own.
 func TestARestartedRankKeepsItsCPUs(t *testing.T) {
 	w, _ := binding(t, twoNodes, bind.Core)
 	for n := range 3 {

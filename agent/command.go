@@ -17,7 +17,7 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// command is the process of one rank, with the rank's own facts in its environment and arguments.
+// command returns the command of one rank, with the rank's facts in the environment and arguments.
 func (a *attempt) command(b placement.Bundle, errorFile, noticeFile, heartbeatFile string) proc.Command {
 	j, task, on := a.job, a.job.work.Task, a.setup.bindings[b.LocalRank]
 	facts := a.facts(b)
@@ -97,18 +97,18 @@ func (t Task) arguments(localRank int, w job.World) []string {
 		switch {
 		case t.Templates && i > 0:
 			out[i] = substitute(arg, n)
-		case !t.Templates && strings.Contains(arg, "${"): // a replacer's first use makes tables of 2 kB
+		case !t.Templates && strings.Contains(arg, "${"): // at its first use, a Replacer allocates tables of 2 kB
 			out[i] = replace.Replace(arg)
 		}
 	}
 	return out
 }
 
-// macros matches what Python's string.Template reads; in braces only local_rank means anything.
+// macros matches the macros of Python's string.Template. In braces it matches only local_rank.
 var macros = lazyregexp.New(`\$(\$|\w+|\{local_rank\})`)
 
 // substitute does what Template.safe_substitute does for torchrun's macro
-// (torch/distributed/launcher/api.py). Unknown macros stay.
+// (torch/distributed/launcher/api.py). It leaves unknown macros unchanged.
 func substitute(template, localRank string) string {
 	return macros.Get().ReplaceAllStringFunc(template, func(macro string) string {
 		switch macro {

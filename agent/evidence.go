@@ -15,7 +15,7 @@ import (
 // evidence is gathered once, for an attempt that fails.
 type evidence struct {
 	once sync.Once
-	// bundle and ranks may be read when the once is done. bundle is nil if nothing was gathered.
+	// bundle and ranks may be read once seal has returned. bundle is nil if nothing was gathered.
 	bundle *failurebundle.Bundle
 	ranks  []failurebundle.Rank
 	ctx    context.Context
@@ -26,12 +26,13 @@ type evidence struct {
 // bundleWriter writes the evidence of a job's attempts.
 type bundleWriter struct {
 	writing sync.WaitGroup
-	// node is held while facts about the node are gathered. If several attempts fail at once, only
-	// one of them gathers these facts.
+	// node is locked while facts about the node are gathered. If several attempts fail at once,
+	// only one of them gathers these facts.
 	node sync.Mutex
 
 	mu sync.Mutex
-	// released is closed when waiting bundles may be written. It is nil if no bundle waits.
+	// released is closed as soon as the waiting bundles may be written. It is nil if no bundle
+	// waits.
 	released chan struct{}
 }
 
@@ -49,7 +50,8 @@ func (w *bundleWriter) await() <-chan struct{} {
 	return w.released
 }
 
-// release lets waiting bundles be written: ranks have started, or none will.
+// release lets waiting bundles be written. Its callers know that ranks have started, or that none
+// will start any more.
 func (w *bundleWriter) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

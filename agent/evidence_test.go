@@ -79,7 +79,7 @@ func TestEvidenceOfACrash(t *testing.T) {
 }
 
 // TestEvidenceBeforeTheEnd checks that hanging ranks are examined while they live, and that a kill
-// does not wait for that.
+// does not wait for the examination.
 func TestEvidenceBeforeTheEnd(t *testing.T) {
 	for _, kill := range []bool{false, true} {
 		w := obeying(t, `trap 'echo bye $RANK; exit' TERM; echo up $RANK; while :; do sleep 0.01; done`)
@@ -105,7 +105,7 @@ func TestEvidenceBeforeTheEnd(t *testing.T) {
 }
 
 // TestEvidenceThatIsKnown checks that evidence is not sent twice: a rank that fails like another
-// one reports only that.
+// rank reports only that it did.
 func TestEvidenceThatIsKnown(t *testing.T) {
 	for rules, want := range map[string]int{"": 1, "stop bad-batch /bad batch/ mend it": 0} {
 		w := newWorld(t, job.Spec{Rules: rules, Grace: patience}, `if [ $RANK = 1 ]; then
@@ -126,11 +126,11 @@ exit 1`)
 	}
 }
 
-// TestBundlesWait checks that bundles wait until ranks have started or the job ends, each time
-// anew.
+// TestBundlesWait checks that bundles wait until the next call of release, which comes when ranks
+// have started or the job ends.
 func TestBundlesWait(t *testing.T) {
 	var w bundleWriter
-	w.release() // for none
+	w.release() // no bundle waits yet
 	first := w.await()
 	if second := w.await(); second != first {
 		t.Error("two bundles wait for different things")

@@ -49,7 +49,8 @@ func (a *attempt) exited(b placement.Bundle, exit report.Exit, at time.Time, liv
 	}
 	a.exits.mu.Lock()
 	defer a.exits.mu.Unlock()
-	// 100,000 ranks that fail alike would send the coordinator a gigabyte of the same evidence.
+	// Do not repeat evidence that the coordinator already has: if 100,000 ranks fail alike, it
+	// would take a gigabyte.
 	if !exit.OK() && !a.order.OwnRules && a.exits.twins.Known(e.Failure(b.GPU)) {
 		e.Alike, e.Kernel, e.Tail, e.Traceback = true, "", "", ""
 	}

@@ -11,9 +11,10 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
-// forks says how the ranks of an attempt are forked by a fork server.
+// forks says how a fork server forks the ranks of an attempt.
 type forks struct {
-	// forker is nil if the ranks import for themselves. It may be used until release is called.
+	// forker is nil if the ranks import their modules themselves. It may be used until release is
+	// called.
 	forker  proc.Forker
 	release func()
 	mu      sync.Mutex
@@ -48,7 +49,7 @@ func (a *attempt) awaitImports() error {
 	return nil
 }
 
-// noteFork notes how a rank was started.
+// noteFork counts a rank that was forked, and notes why a rank was not.
 func (a *attempt) noteFork(p *proc.Process) {
 	a.forks.mu.Lock()
 	defer a.forks.mu.Unlock()

@@ -14,8 +14,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// keptJob, keptAttempt and keptRank are what the next agent must know to adopt what it finds at the
-// keeper. That agent may be of another version, so the names of their fields do not change.
+// keptJob, keptAttempt and keptRank have the facts that the next agent needs to adopt the ranks at
+// the keeper. The next agent may be of another version of golaunch, so the names of the fields do
+// not change.
 type keptJob struct {
 	Assignment
 	// Endpoint is the directory in which the job's ranks connect.

@@ -93,8 +93,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestStopOfWhatCannotRun checks that the agent answers for an attempt that never began, of a job
-// that cannot run here.
+// TestStopOfWhatCannotRun orders an agent to stop an attempt that never began, of a job that cannot
+// run here. The agent must report the attempt as stopped.
 func TestStopOfWhatCannotRun(t *testing.T) {
 	w := obeying(t, "exit 0")
 	w.jobs["test"].err = errors.New("no such directory")
@@ -105,8 +105,8 @@ func TestStopOfWhatCannotRun(t *testing.T) {
 	}
 }
 
-// TestStopBeforeTheRanksStart checks that a rank that must not start any more does not fail. Such a
-// failure would be taken for the cause.
+// TestStopBeforeTheRanksStart checks that a rank that must not start any more does not fail. The
+// coordinator would take such a failure for the root cause.
 func TestStopBeforeTheRanksStart(t *testing.T) {
 	w := obeying(t, "exit 0")
 	u := newAttempt(w.jobs["test"], startOf(0))

@@ -21,14 +21,14 @@ type haste struct {
 	saved   *saves.Watch
 
 	mu sync.Mutex
-	// calm ends the close watch. It is nil before the watch has begun. Over says that the ranks
+	// calm ends the close watch. It is nil before the watch has begun. over says that the ranks
 	// have exited.
 	calm func()
 	over bool
 }
 
 // begin starts the close watch after a notice. Once the coordinator knows what the ranks are
-// saving, begin reports to it whether the ranks catch the signal that stops them.
+// saving, begin also reports that the ranks catch the signal that stops them, if they do.
 func (h *haste) begin(deadline time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -56,8 +56,8 @@ func (h *haste) end() {
 	}
 }
 
-// catching reports whether each running rank catches its stop signal. A job with a signal for
-// notices learns of its end by that signal instead.
+// catching reports whether each running rank catches its stop signal. It returns false for a job
+// with a NoticeSignal, because that signal tells the ranks of their end.
 func (h *haste) catching() bool {
 	task := h.attempt.job.work.Task
 	members, err := h.scope.Members()

@@ -30,11 +30,11 @@ type jobOnNode struct {
 	attempts map[int]*attempt
 	stores   *jobstore.Stores
 	checks   startChecks
-	// imports is nil when the ranks import for themselves.
+	// imports is nil when the ranks import their modules themselves.
 	imports *imports.Servers
 	// endpoint is where a controller reaches the ranks. It is nil if no controller may reach them.
 	endpoint *endpoint.Endpoint
-	// workspace is what the ranks run in; nil if they run elsewhere.
+	// workspace is the workspace in which the ranks run; nil if the job has none.
 	workspace *workspaces.Use
 	// warned are the warnings about bindings that were already given.
 	warned  map[bind.Warning]bool
@@ -48,7 +48,7 @@ type jobOnNode struct {
 	ending ending
 }
 
-// opened is what Agent.Open has prepared for a job.
+// opened is the Work that Agent.Open has prepared for a job.
 type opened struct {
 	work Work
 	// err says why no rank can run here.
@@ -110,8 +110,8 @@ func newJob(m *membership, id string, kept keptJob) *jobOnNode {
 	return j
 }
 
-// openEndpoint serves ranks that a controller on another machine may call. Ranks of an earlier
-// agent connect in that agent's directory, dir. dir is empty without such ranks.
+// openEndpoint lets a controller on another machine call the ranks. dir is the directory in which
+// ranks of an earlier agent connect. It is empty if there are no such ranks.
 func (j *jobOnNode) openEndpoint(dir string) {
 	if j.err != nil || !j.work.Task.Endpoint || j.node.Endpoints == nil {
 		return
@@ -222,8 +222,8 @@ func (j *jobOnNode) notify(o job.Notice) {
 	}
 }
 
-// reportOutlived reports an attempt before a as stopped once a has ended, because then no rank of
-// either lives. A coordinator whose log was torn may wait for this report.
+// reportOutlived reports a former attempt as stopped once a later attempt, a, has ended, because
+// then no rank of either attempt lives. A coordinator whose log was torn may wait for this report.
 func (j *jobOnNode) reportOutlived(a *attempt, former int) {
 	j.node.living.Go(func() {
 		<-a.gone
@@ -243,7 +243,8 @@ func (j *jobOnNode) begin(a *attempt) {
 	j.attempts[a.order.Unit] = a
 	go func() {
 		if old != nil {
-			// The coordinator waits for that end too, but an order may come too early.
+			// The coordinator orders an attempt when it believes that the previous one has ended.
+			// Make sure that it has.
 			old.stop(job.Stop{Kill: true})
 			<-old.gone
 			old.forget()

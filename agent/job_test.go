@@ -240,7 +240,7 @@ func (w *clusterAgent) read(t *testing.T, id string, follow bool) reading {
 	}
 	r, ended := reading{newLines(), newLines(), make(chan error, 1)}, make(chan struct{})
 	t.Cleanup(func() {
-		<-ended // with the test's context
+		<-ended // it ends with the test's context
 		reader.Close()
 	})
 	go func() {
@@ -390,8 +390,9 @@ func TestRestate(t *testing.T) {
 	w.journal.times(t, `"event":"exited"`, 6)
 }
 
-// TestOrdersForAnOutlivedAttempt checks that such orders are answered when no process of the
-// attempt can live. The coordinator that sends them continues with an incomplete journal.
+// TestOrdersForAnOutlivedAttempt checks that the agent answers orders for an attempt that was
+// followed by another, once no process of either attempt can live. A coordinator with an incomplete
+// journal sends such orders.
 func TestOrdersForAnOutlivedAttempt(t *testing.T) {
 	w := obeying(t, `echo up $GOLAUNCH_ATTEMPT.$RANK; sleep 1000`)
 	w.order(startOf(2))

@@ -40,12 +40,13 @@ type membership struct {
 	tasks chan func()
 	// broken receives the reason why this node cannot continue: processes that cannot be killed.
 	broken chan error
-	// leaving drops all reports, because the end of ranks is then no news about the job.
+	// leaving drops all reports. The ranks end because this node leaves, which says nothing about
+	// the job.
 	leaving atomic.Bool
 	hooks   testHooks
 }
 
-// testHooks replace what tests cannot wait for. Zero fields replace nothing.
+// testHooks replace ticks, files and checks of this machine in tests. Zero fields replace nothing.
 type testHooks struct {
 	sys fs.FS
 	// ncclLoaded ticks when the ranks have loaded NCCL, stallTicks for each look at the ranks, and
@@ -62,8 +63,8 @@ type lostError struct{ error }
 
 func (e lostError) Unwrap() error { return e.error }
 
-// leasesToJoin is how many leases a node may need to join. Each of several successive leaders may
-// have to find that the node's former agent is lost.
+// leasesToJoin is how many leases a node may need to join. If one leader follows another, each may
+// need a lease to find that the node's former agent is lost.
 const leasesToJoin = 3
 
 // Run joins, and carries out orders until the coordinator's only job has finished. It returns the
@@ -76,7 +77,7 @@ func (a Agent) Run(ctx context.Context) (report.Result, error) {
 	for limit := time.Duration(0); ; {
 		m := &membership{Agent: a}
 		result, err := m.runOnce(ctx, limit)
-		a.Join.Node.GPUs = m.Join.Node.GPUs // the membership may have seen some become free
+		a.Join.Node.GPUs = m.Join.Node.GPUs // some GPUs may have become free during the membership
 		if e, elsewhere := errors.AsType[*wire.ElsewhereError](err); elsewhere {
 			a.Say(a.Join.Node.Name + " joins anew: " + e.Why)
 			a.Join.Elsewhere, limit = e.Addrs, max(time.Minute, leasesToJoin*a.Join.Lease)
@@ -88,7 +89,8 @@ func (a Agent) Run(ctx context.Context) (report.Result, error) {
 	}
 }
 
-// runOnce joins and stays until the membership ends. limit bounds the time to join, unless it is 0.
+// runOnce joins and stays until the membership ends. limit bounds the time to join; 0 sets no
+// bound.
 func (m *membership) runOnce(ctx context.Context, limit time.Duration) (report.Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -132,7 +134,7 @@ func (a Agent) join(ctx context.Context, cancel context.CancelCauseFunc, o sessi
 // joinFunc begins a session.
 type joinFunc func(context.Context, session.Options) (*session.Session, error)
 
-// withSupervisor serves with ranks that die with this process.
+// withSupervisor joins and follows orders. Its ranks die with this process.
 func (m *membership) withSupervisor(ctx context.Context, join joinFunc) (result report.Result, err error) {
 	supervisor, err := proc.New(proc.Options{Subreaper: m.Standalone, Warn: m.Warn})
 	if err != nil {
@@ -147,8 +149,8 @@ func (m *membership) withSupervisor(ctx context.Context, join joinFunc) (result 
 	return m.run(ctx)
 }
 
-// withKeeper serves with ranks that outlive this process, among them ranks of an earlier agent. If
-// it cannot join, it leaves them to an agent that can.
+// withKeeper joins and follows orders. Its ranks outlive this process, and an earlier agent may
+// have started some of them. If withKeeper cannot join, it leaves the ranks to an agent that can.
 func (m *membership) withKeeper(ctx context.Context, join joinFunc) (report.Result, error) {
 	k, err := keeper.Open(m.Keep, m.Warn)
 	if err != nil {
@@ -171,8 +173,8 @@ func (m *membership) withKeeper(ctx context.Context, join joinFunc) (report.Resu
 	return result, errors.Join(err, k.End())
 }
 
-// takeOver joins. If the keeper has ranks of an earlier agent, it joins in that agent's place,
-// within their lease.
+// takeOver joins. If the keeper has ranks of an earlier agent, takeOver joins in that agent's
+// place, before the lease of these ranks is over.
 func (m *membership) takeOver(ctx context.Context, join joinFunc) (*session.Session, error) {
 	k := m.starter.Keeper
 	o := m.sessionOptions(k.Proof, k.Dial, k.Renew)
@@ -202,8 +204,8 @@ func (m *membership) takeOver(ctx context.Context, join joinFunc) (*session.Sess
 // dialFunc makes a connection.
 type dialFunc = func(context.Context) (net.Conn, error)
 
-// sessionOptions completes Join. Hold makes the end of a connection prove that the ranks are dead,
-// and renew extends their lease.
+// sessionOptions completes Join. hold makes the guardian send the proof on a connection once the
+// ranks are dead, and renew extends the lease of the ranks.
 func (m *membership) sessionOptions(proof [32]byte, hold func(dialFunc) dialFunc, renew func(end time.Duration)) session.Options {
 	o := m.Join
 	dialAt := o.DialAt
@@ -223,8 +225,8 @@ func (m *membership) sessionOptions(proof [32]byte, hold func(dialFunc) dialFunc
 	return o
 }
 
-// guarded makes the guardian hold the newest connection. So the connection ends with the proof that
-// every rank of this node is dead.
+// guarded makes the guardian hold the newest connection. Once every rank of this node is dead, the
+// guardian sends the proof on this connection and closes it.
 func (m *membership) guarded(dial dialFunc) dialFunc {
 	return func(ctx context.Context) (net.Conn, error) {
 		conn, err := dial(ctx)

@@ -95,7 +95,7 @@ func (a *attempt) restartAsked(rank int, why string) {
 		a.requests = append(a.requests, rankmonitor.Request{Rank: rank, Action: restartAction, Why: why})
 	}
 	a.job.node.Warn(fmt.Errorf("rank %d asks for a restart of its process: %s", rank, why))
-	if err := unix.Kill(-a.ranks[i].Process.Pid(), unix.SIGKILL); err != nil { // the kernel does not reuse the number before the scope has ended
+	if err := unix.Kill(-a.ranks[i].Process.Pid(), unix.SIGKILL); err != nil { // the kernel does not reuse the ID of the process group before the scope has ended
 		a.job.node.Warn(fmt.Errorf("cannot end rank %d, which asks for that: %w", rank, err))
 	}
 }
@@ -119,7 +119,7 @@ func (a *attempt) asked(r rankmonitor.Request) {
 }
 
 // withRequests adds the requests of the ranks here to the last lines of a failed rank. Package
-// verdict knows the words.
+// verdict recognizes the text of a request.
 func (a *attempt) withRequests(tail string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

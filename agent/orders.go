@@ -247,8 +247,8 @@ func (m *membership) restate() {
 	m.report("", wire.Restated{})
 }
 
-// report sends a report to the coordinator, unless this node is leaving. It also sends nothing if
-// the keeper has died, because then it is unknown how the ranks ended.
+// report sends a report to the coordinator. It sends nothing if this node is leaving. It also sends
+// nothing if the keeper has died, because then it is unknown how the ranks ended.
 func (m *membership) report(id string, ev any) {
 	select {
 	case <-m.starter.Keeper.Gone():

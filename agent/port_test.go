@@ -40,7 +40,7 @@ func TestPortsOfARange(t *testing.T) {
 		s := obeying(t, "exit 0").jobs["test"]
 		port, l := 19100, net.Listener(nil) // the kernel gives none of these to other programs
 		for ; l == nil && port < 19200; port++ {
-			l, _ = net.Listen("tcp", fmt.Sprint(":", port)) // the next port may be free
+			l, _ = net.Listen("tcp", fmt.Sprint(":", port)) // after an error, try the next port
 		}
 		if port--; l == nil {
 			t.Fatal("no port of 19100:19199 is free")

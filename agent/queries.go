@@ -73,19 +73,19 @@ func (m *membership) answer(id string, ask wire.Ask) {
 	}
 }
 
-// reply delivers the answers of next in the background.
+// reply delivers the answers that next returns, in the background.
 func (m *membership) reply(ask wire.Ask, next nextFunc) {
 	m.queries.running.Go(func() { m.warn(session.Deliver(m.queries.ctx, ask, next)) })
 }
 
-// warn warns of an error, unless it says that the client has gone.
+// warn warns of an error. It ignores errors that say that the client has gone.
 func (m *membership) warn(err error) {
 	if err != nil && !errors.Is(err, context.Canceled) && !session.Unread(err) {
 		m.Warn(err)
 	}
 }
 
-// once returns one answer and then the end.
+// once returns a function that returns one answer and then [io.EOF].
 func once(answer nextFunc) nextFunc {
 	answered := false
 	return func(ctx context.Context) (wire.Answer, error) {
@@ -97,7 +97,7 @@ func once(answer nextFunc) nextFunc {
 	}
 }
 
-// facts returns one answer in JSON and then the end.
+// facts returns a function that returns one answer, in JSON, and then [io.EOF].
 func facts(find func(context.Context) (any, error)) nextFunc {
 	return once(func(ctx context.Context) (wire.Answer, error) {
 		found, err := find(ctx)
@@ -199,7 +199,8 @@ func logChunks(from *logs.Reader, worldSize *atomic.Int64) nextFunc {
 	}
 }
 
-// listenEndpoint answers where a controller reaches the workers of a job, which may be nil.
+// listenEndpoint returns the address at which a controller reaches the workers of a job. The job
+// may be nil.
 func (j *jobOnNode) listenEndpoint() nextFunc {
 	if j == nil || j.endpoint == nil {
 		return func(context.Context) (wire.Answer, error) {

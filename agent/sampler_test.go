@@ -45,7 +45,7 @@ func (w *clusterAgent) watch(t testing.TB, q wire.Inquiry, enough func(table) bo
 	return nil
 }
 
-// TestSamples: samples show what a rank does, what it reports, and that it has ended.
+// TestSamples checks that samples show what a rank does, what it reports, and that it has ended.
 func TestSamples(t *testing.T) {
 	w := newClusterAgent(t)
 	// Rank 0 computes, and reports its steps with past times, so that the time of a step does not

@@ -20,7 +20,7 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// watching returns a node whose ranks are looked at when the test says so.
+// watching returns a node that looks at its ranks when the test calls look.
 func watching(t *testing.T, script string) (w *world, look func()) {
 	t.Helper()
 	w = obeyingOn(t, node(topotest.Machine{Nodes: 1, CoresPerNode: 1, Threads: 1, NodesPerSocket: 1, GPUs: []int{0, 0}}), script)
@@ -54,8 +54,8 @@ until grep -q "State:.T" /proc/$(cat pid1)/status; do sleep 0.01; done; echo up;
 	w.quiet()
 }
 
-// TestSomeGoOn has ranks that stand still while another rank moves. They are reported once the
-// moving rank has printed nothing for as long as they have stood still.
+// TestSomeGoOn has ranks that stand still while another rank moves. The agent reports these ranks
+// once the moving rank, too, has printed nothing for the whole limit.
 func TestSomeGoOn(t *testing.T) {
 	w, look := watching(t, `if [ $RANK = 1 ]; then echo up; exec sleep 1000; fi
 n=0; until [ -e silent ]; do n=$((n+1)); echo "line $n."; sleep 0.01; done; exec cat /dev/zero >/dev/null`)
@@ -71,7 +71,7 @@ n=0; until [ -e silent ]; do n=$((n+1)); echo "line $n."; sleep 0.01; done; exec
 	if err := os.WriteFile(filepath.Join(w.work.Task.Dir, "silent"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range 1000 { // the output may not have arrived, and each look must find it read
+	for range 1000 { // the agent may still read earlier output, which counts as movement
 		if look(); strings.Contains(w.journal.String(), `"moving":1`) {
 			break
 		}
@@ -100,7 +100,8 @@ func TestHeartbeats(t *testing.T) {
 	w.screen.await(t, "busy")
 	look()
 	w.journal.await(t, `"ranks":[]`)
-	// Another program has removed the file. Then the rank is judged like a rank without heartbeats.
+	// Another program has removed the file. From then on the agent judges the rank like a rank
+	// without heartbeats.
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +189,7 @@ func TestLaggardsOfACommunicator(t *testing.T) {
 	var bonus atomic.Int64
 	addr := ras(t, &bonus)
 	var r ncclprobe.Progress
-	addrs := []string{"127.0.0.1:1", addr} // the first does not answer
+	addrs := []string{"127.0.0.1:1", addr} // nothing answers at the first address
 	moved, behind := r.Ask(t.Context(), addrs)
 	want := job.Client{Addr: netip.MustParseAddr("127.0.0.1"), PID: 102, Key: "it has started 41 AllReduce, and others 42"}
 	if moved || len(behind) != 1 || behind[0] != want {

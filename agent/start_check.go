@@ -21,7 +21,7 @@ import (
 
 // startChecks are the coordinator's questions before an attempt: could this node start its ranks?
 type startChecks struct {
-	// ends has, for each kind, a function that ends the newest question.
+	// ends has, for each kind of question, a function that ends the newest question.
 	ends map[question]context.CancelFunc
 	// command is the newest check of the command; nil before the first.
 	command *startcheck.Command
@@ -53,8 +53,8 @@ func (c *startChecks) cancel() {
 	}
 }
 
-// prepare reports the MASTER_PORT, unless this node could not start its ranks. A repeated question
-// gets the same answer, even if some nodes were replaced by others.
+// prepare reports the MASTER_PORT if this node could start its ranks, and otherwise why it could
+// not. A repeated question gets the same answer, even if some nodes were replaced by others.
 func (j *jobOnNode) prepare(o job.Prepare) {
 	store := j.stores.Of(o.Unit, o.Fresh)
 	store.Admit(o.Peers)
@@ -99,9 +99,9 @@ func (j *jobOnNode) reach(o job.Reach) {
 	})
 }
 
-// checkStart calls the function then: with the exit of a rank that this node could not start, or
-// with the zero Exit if this node could start that many ranks. The call is on another goroutine. If
-// ctx ends first, there is no call.
+// checkStart finds out whether this node could start count ranks, and calls the function then on
+// another goroutine. It passes the exit of a rank that this node could not start, or the zero Exit.
+// If ctx ends first, it does not call then.
 func (j *jobOnNode) checkStart(ctx context.Context, count int, then func(unable report.Exit)) {
 	unable := j.unable(count)
 	var check *startcheck.Command
@@ -118,7 +118,8 @@ func (j *jobOnNode) checkStart(ctx context.Context, count int, then func(unable 
 	})
 }
 
-// unable makes the checks that need no file system.
+// unable makes the checks that need no file system. It returns the exit of a rank that this node
+// could not start, or the zero Exit.
 func (j *jobOnNode) unable(count int) report.Exit {
 	if j.err != nil {
 		return startcheck.Exit(j.err)
@@ -127,7 +128,7 @@ func (j *jobOnNode) unable(count int) report.Exit {
 		select {
 		case <-a.gone:
 		default:
-			count -= len(a.order.Group.Bundles) // their files are open, or will be soon
+			count -= len(a.order.Group.Bundles) // count includes these ranks, whose files are open or will be soon
 		}
 	}
 	err := startcheck.FitsKernel(j.sampleCommand())
@@ -148,8 +149,8 @@ func (j *jobOnNode) checkFiles(count int) error {
 	return startcheck.Files(count)
 }
 
-// checkCommand returns the running check, or a new one. If a file system does not answer, only one
-// check of a job hangs.
+// checkCommand returns the running check, or begins a new one. So only one check of a job hangs if
+// a file system does not answer.
 func (j *jobOnNode) checkCommand() *startcheck.Command {
 	if c := j.checks.command; c == nil || c.Done() {
 		j.checks.command = startcheck.NewCommand(startcheck.CommandOptions{
@@ -167,9 +168,9 @@ func (j *jobOnNode) sampleCommand() proc.Command {
 	return a.command(a.order.Group.Bundles[0], "", "", "")
 }
 
-// leftovers returns what looks for partial checkpoints before an attempt starts. The start waits
-// for the look only if partial checkpoints are to be set aside, which must happen while no rank of
-// the job lives.
+// leftovers returns a function that looks for partial checkpoints before an attempt starts. If
+// partial checkpoints are to be set aside, the function returns only when it has renamed them,
+// because no rank of the job may live meanwhile.
 func (j *jobOnNode) leftovers(o job.Prepare) func(context.Context) {
 	task := j.work.Task
 	l := saves.Leftovers{

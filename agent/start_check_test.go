@@ -55,8 +55,8 @@ func TestCheckFiles(t *testing.T) {
 	}
 }
 
-// TestUnableWithLivingRanks checks that only ranks that do not live yet need files: none if all
-// ranks live, and none if the coordinator does not name ranks.
+// TestUnableWithLivingRanks checks that the node needs free files only for ranks beyond those that
+// live. It needs none if the coordinator asks for no more ranks than live.
 func TestUnableWithLivingRanks(t *testing.T) {
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -66,7 +66,7 @@ func TestUnableWithLivingRanks(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		t.Fatal(err)
 	}
-	// There are enough files for some ranks, but not beside those that live.
+	// There are enough files for a few more ranks, but not for 100 more.
 	least := files
 	least.Cur = uint64(len(open) + startcheck.FilesAtStart + 5*startcheck.FilesPerRank)
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &least); err != nil {

@@ -107,8 +107,8 @@ func (a *attempt) outputOptions(b placement.Bundle) logs.RankOptions {
 	return o
 }
 
-// startedReport is for ranks that all run. Either all ranks of an attempt have GPUs, or no rank has
-// one.
+// startedReport returns the report that all ranks run. Either all ranks of an attempt have GPUs, or
+// no rank has one.
 func (a *attempt) startedReport(all []ranks.Rank) job.Started {
 	s := job.Started{Node: a.node(), Unit: a.order.Unit, Attempt: a.order.Attempt, Imports: a.forks.report}
 	for _, r := range all {
@@ -120,8 +120,8 @@ func (a *attempt) startedReport(all []ranks.Rank) job.Started {
 	return s
 }
 
-// watch begins everything that runs while the ranks run. The caller must call stop once they have
-// exited.
+// watch starts whatever observes the ranks, and the delivery of notices. The caller must call stop
+// once the ranks have exited.
 func (a *attempt) watch(scope ranks.Scope, all []ranks.Rank) (stop func()) {
 	node, task := a.job.node, a.job.work.Task
 	name, unit, number := a.node(), a.order.Unit, a.order.Attempt

@@ -22,7 +22,7 @@ func meet(t *testing.T, p job.Prepared) (*tcpstore.Client, error) {
 	return c, err
 }
 
-// TestAStoreForEachStart checks that each fresh attempt gets an empty store, and that parts that
+// TestAStoreForEachStart checks that each fresh attempt gets an empty store, and that units that
 // restart on their own share one store.
 func TestAStoreForEachStart(t *testing.T) {
 	s := obeying(t, "exit 0").jobs["test"]
@@ -55,8 +55,8 @@ func TestAStoreForEachStart(t *testing.T) {
 	}
 }
 
-// TestTheSameQuestionForOthers checks that a repeated question admits a node that has replaced
-// another since the first time.
+// TestTheSameQuestionForOthers checks that a repeated Prepare admits a node that has replaced
+// another node since the first Prepare.
 func TestTheSameQuestionForOthers(t *testing.T) {
 	w := obeying(t, "exit 0")
 	s := w.jobs["test"]

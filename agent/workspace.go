@@ -57,7 +57,7 @@ func (j *jobOnNode) awaitWorkspace() func() {
 	return func() {
 		ctx, cancel := j.untilOver()
 		defer cancel()
-		_ = j.workspace.Await(ctx) // an attempt waits too, and reports why there is no workspace
+		_ = j.workspace.Await(ctx) // the attempt waits for the workspace too, and reports the error
 	}
 }
 

@@ -46,12 +46,12 @@ type Attempt struct {
 }
 
 const (
-	// startAfter is how long ranks must have run before the next ones are forked. Earlier forks
-	// would compete with the start of the running ranks for CPUs.
+	// startAfter is how long ranks must have run before the ranks of the next attempt are forked.
+	// Earlier forks would compete with the start of the running ranks for CPUs.
 	startAfter = time.Second
-	// forkMemory is how much memory a waiting process has of its own at most, in bytes; half is
-	// page tables. All waiting processes together may take one part in memoryShare of the available
-	// memory.
+	// forkMemory bounds the memory that a waiting process does not share with its fork server, in
+	// bytes. Half of it is page tables. All waiting processes together may take 1/memoryShare of
+	// the available memory.
 	forkMemory  = 16 << 20
 	memoryShare = 16
 )
@@ -96,8 +96,8 @@ func (f *Forks) make(a Attempt) error {
 	return nil
 }
 
-// room reports whether there is memory for more processes, besides the running ones and those of
-// the next attempt.
+// room reports whether files, processes and memory suffice for forks that wait, besides the running
+// ranks and the ranks of the next attempt.
 func room(a Attempt) bool {
 	files, processes := startcheck.Files(2*a.Count), proc.Room(2*a.Count, a.Rights)
 	return files == nil && processes == nil && a.Count*forkMemory <= proc.Memory()/memoryShare

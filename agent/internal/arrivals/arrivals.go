@@ -18,8 +18,8 @@ const countAfter = 50 * time.Millisecond
 
 // Counter finds the last process that connects to a store.
 type Counter struct {
-	// Due receives a value when it is time for Take. It is nil unless something has changed since
-	// the last Take.
+	// Due receives a value when it is time for Take. It is nil if nothing has changed since the
+	// last Take.
 	Due <-chan time.Time
 	all bool
 }

@@ -15,7 +15,7 @@ func TestArrivals(t *testing.T) {
 	now := time.Now()
 	at := func(pid, port int, ago time.Duration, spoke bool) tcpstore.ClientStatus {
 		c := tcpstore.ClientStatus{Peer: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1}), uint16(port)), PID: pid, Spoke: spoke}
-		if ago > 0 { // else it is a client of a proxy
+		if ago > 0 { // 0 stands for a client of a proxy, and the store does not know when it came
 			c.Came = now.Add(-ago)
 		}
 		return c

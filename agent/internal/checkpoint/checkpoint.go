@@ -1,8 +1,9 @@
 // Package checkpoint tells from the files of a checkpoint whether it is complete.
 //
-// It asks the program nothing: each format leaves a mark at the end, or states how long its files
-// must be. [Inspect] reads little of large files and follows no instruction in them. It opens files
-// only through an [fs.FS] whose root is the directory with the checkpoints.
+// It does not ask the program. Instead it relies on the format: a program writes some part last, or
+// a file states how long the other files must be. [Inspect] reads little of large files and follows
+// no instruction in them. It opens files only through an [fs.FS] whose root is the directory with
+// the checkpoints.
 package checkpoint
 
 import (
@@ -69,8 +70,8 @@ func Inspect(dir fs.FS, name string, known Known) Finding {
 	return f
 }
 
-// judge first looks for what no complete checkpoint has in any format, then for the format's mark
-// of the end.
+// judge first looks for signs that prove a checkpoint of any format partial. Then it looks for the
+// format's mark of the end.
 func judge(t *tree, kind kind, known Known) (State, string) {
 	if len(t.files) == 0 {
 		return Partial, "it has no file"
@@ -84,7 +85,7 @@ func judge(t *tree, kind kind, known Known) (State, string) {
 		return Unknown, t.err.Error()
 	}
 	state, why := kind.end(t, known)
-	if t.err != nil { // of a read during end
+	if t.err != nil { // kind.end failed to read something
 		return Unknown, t.err.Error()
 	}
 	return state, why

@@ -282,7 +282,7 @@ func TestTracker(t *testing.T) {
 	}{
 		{"40", 9, Complete},
 		{"40\n", 9, Complete},
-		{"50", 9, Complete}, // the tracker names a later one
+		{"50", 9, Complete}, // the tracker names a later checkpoint
 		{"60", 9, Partial},
 		{"4", 9, Partial},
 		{"", 9, Partial},
@@ -349,7 +349,7 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// TestBounds checks that no file makes an inspection large.
+// TestBounds checks that no checkpoint makes an inspection exceed its bounds.
 func TestBounds(t *testing.T) {
 	header := binary.LittleEndian.AppendUint64(nil, 1<<62)
 	many := fstest.MapFS{}

@@ -17,8 +17,8 @@ import (
 type kind struct {
 	name string
 	is   func(*tree) bool
-	// end says whether the part that is written last is there. It may rely on whole files, whole
-	// shards and the absence of marks.
+	// end says whether the part that is written last is there. judge calls it only if all files and
+	// shards are whole, and no mark says that the checkpoint is incomplete.
 	end func(*tree, Known) (State, string)
 }
 
@@ -112,7 +112,8 @@ func everyRank(t *tree, known Known, pattern *lazyregexp.Regexp, name func(rank 
 
 var randomStates = lazyregexp.New(`^random_states_(\d+)\.pkl$`)
 
-// accelerate may write files of the user's own objects after the last file that it names itself.
+// accelerate is for Hugging Face's Accelerate. It cannot prove a checkpoint complete, because
+// Accelerate may write objects of the user last.
 func accelerate(t *tree, known Known) (State, string) {
 	name := func(rank int) string { return fmt.Sprintf("random_states_%d.pkl", rank) }
 	for _, f := range t.files {
@@ -127,7 +128,7 @@ func accelerate(t *tree, known Known) (State, string) {
 	return state, why
 }
 
-// wholePickle reports whether a file, a pickle or a file of torch.save, has its end.
+// wholePickle reports whether a pickle, or a file of torch.save, is not cut short.
 func (t *tree) wholePickle(f file) bool {
 	if string(t.readAt(f, 0, 2)) == "PK" {
 		return t.wholeZip(f)
@@ -182,8 +183,8 @@ const latest = "latest"
 
 var zeroRank = lazyregexp.New(`^(.*)zero_pp_rank_(\d+)_(mp_rank_\d+)_optim_states\.pt$`)
 
-// deepspeed counts files, because rank 0 names the checkpoint in "latest" without waiting for the
-// other ranks.
+// deepspeed is for DeepSpeed. It counts files, because rank 0 names the checkpoint in "latest"
+// without waiting for the other ranks.
 func deepspeed(t *tree, known Known) (State, string) {
 	groups, files := map[string]map[int64]bool{}, 0
 	for _, f := range t.files {
@@ -221,8 +222,8 @@ func deepspeed(t *tree, known Known) (State, string) {
 
 const tracker = "latest_checkpointed_iteration.txt"
 
-// tracked is for formats with a tracker file beside the checkpoints. A checkpoint counts once the
-// tracker names it or a later checkpoint that exists.
+// tracked is for formats with a tracker file beside the checkpoints. A checkpoint is complete once
+// the tracker names it, or names a later checkpoint that exists.
 func tracked(t *tree, _ Known) (State, string) {
 	text, at, ok := t.beside(tracker)
 	text = strings.TrimSpace(text)

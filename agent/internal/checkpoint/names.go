@@ -30,10 +30,11 @@ var (
 	copies = lazyregexp.New(`-v\d+\.ckpt$`)
 )
 
-// maxClimb is how many directories above a file its checkpoint is looked for.
+// maxClimb is how many directories Locate goes up from a file to find its checkpoint.
 const maxClimb = 5
 
-// ofGroup matches files in which torchtitan keeps what a replica group has read, in each step.
+// ofGroup matches files in which torchtitan saves, at each step, how far a replica group has read
+// its data.
 var ofGroup = lazyregexp.New(`/ft-replicat-[^/]+/`)
 
 // OfGroup reports whether a file has the state of one replica group, without the weights.

@@ -30,7 +30,8 @@ type tree struct {
 	oldest, newest time.Time
 	// copied says that the times of files prove nothing.
 	copied bool
-	// opens and read count what was read. err says why the tree is not known as a whole.
+	// opens counts the files that were opened, and read the bytes that were read. err says why not
+	// all of the checkpoint is known.
 	opens, read int
 	err         error
 }

@@ -108,8 +108,8 @@ func (t *tree) wholeTensors(f file) bool {
 	return f.size == 8+int64(length)+end
 }
 
-// list reads a part of a file that lists things in JSON. Such lists take ten times their length in
-// memory.
+// list reads a part of a file that has JSON. It refuses to read more than maxList, because parsed
+// JSON takes ten times its length in memory.
 func (t *tree) list(f file, from, length int64) []byte {
 	if length > maxList {
 		t.err = errPartly
@@ -118,7 +118,7 @@ func (t *tree) list(f file, from, length int64) []byte {
 	return t.readAt(f, from, length)
 }
 
-// index is the list of files of a model in parts.
+// index is the end of the name of a file that lists the parts of a model.
 const index = ".safetensors.index.json"
 
 // missingListed names a file that an index of safetensors files lists but that does not exist, or

@@ -199,7 +199,7 @@ func TestHang(t *testing.T) {
 		}
 	case why == "" && !strings.Contains(stack, "#0 "):
 		t.Errorf("the stack of a process without Python is\n%s", stack)
-	case why != "" && !strings.Contains(why, "deadline"): // of a machine that is busy
+	case why != "" && !strings.Contains(why, "deadline"): // gdb may be too slow on a busy machine
 		t.Errorf("no stack: %s", why)
 	}
 	if got := missing(i, "rank-0/ras.txt"); !strings.Contains(got, "reach NCCL's RAS service") {
@@ -329,7 +329,7 @@ func TestDeadlines(t *testing.T) {
 	defer held.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go func() { // the tool's child is running
+	go func() { // cancel once the tool's child runs
 		if _, err := held.Read(make([]byte, 1)); err == nil {
 			cancel()
 		}
@@ -424,7 +424,7 @@ func TestRanksOfAnotherUser(t *testing.T) {
 	if string(got) != "1234\n" || err != nil {
 		t.Errorf("a debugger is uid %q, %v", got, err)
 	}
-	dir := t.TempDir() // 0700
+	dir := t.TempDir() // only root may enter it
 	must(t, unix.Mkfifo(filepath.Join(dir, "ask0.pipe"), 0o666))
 	env := []string{"TORCH_NCCL_DEBUG_INFO_PIPE_FILE=" + dir + "/ask", "TORCH_FR_DUMP_TEMP_FILE=" + dir + "/dump"}
 	got, err = flightRecorder(Rank{Env: env, PIDs: []int{os.Getpid()}, Rights: walter})(t.Context())

@@ -55,7 +55,7 @@ func ras(addr string) func(context.Context) ([]byte, error) {
 // debuggerSlots has a value for each debugger that runs.
 var debuggerSlots = make(chan struct{}, debuggers)
 
-// width is the width of the trees, in columns.
+// width is the width of a tree of stacks, in columns.
 const width = 200
 
 // allStacks returns the Python stacks of all ranks here in one tree.

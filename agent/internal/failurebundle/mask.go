@@ -10,8 +10,8 @@ import (
 )
 
 // known are the variables whose values may be seen; * stands for any end of a name. They configure
-// ranks, torch, NCCL, libfabric, CUDA, Slurm and the like. A bundle is made to be shared, so of all
-// other variables it has only the names.
+// ranks, torch, NCCL, libfabric, CUDA, Slurm and the like. Users share bundles, so a bundle has
+// only the names of all other variables.
 var known = strings.Fields(`
 	RANK LOCAL_RANK LOCAL_WORLD_SIZE WORLD_SIZE GROUP_* ROLE_* NODE_RANK NNODES MASTER_ADDR MASTER_PORT
 	TORCH_* TORCHELASTIC_* TORCHINDUCTOR_* TORCHDYNAMO_* PYTORCH_* AOT_* TRITON_* C10D_*
@@ -24,7 +24,7 @@ var known = strings.Fields(`
 	PATH HOME USER LOGNAME SHELL PWD OLDPWD HOSTNAME TMPDIR TERM TZ LANG LC_* SHLVL USE_LIBUV _
 `)
 
-// secret matches known names whose values must not be seen nevertheless.
+// secret matches names whose values must not be seen, although known matches them too.
 var secret = lazyregexp.New(`(?i)token($|[^i])|secret|passw|pwd.+|key|credential|auth|cookie|jwt`)
 
 // open reports whether the value of a variable may be seen.
@@ -84,7 +84,7 @@ func (s secrets) mask() func(text []byte) []byte {
 	}
 }
 
-// variable returns NAME=value, with the value masked unless it may be seen.
+// variable returns NAME=value. It masks the value if the value must not be seen.
 func variable(pair string) string {
 	if name, _, _ := strings.Cut(pair, "="); !open(name) {
 		return name + "=" + masked

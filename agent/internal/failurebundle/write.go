@@ -36,8 +36,8 @@ func (b *Bundle) Write(dir *safefile.Root) (string, error) {
 	return name, nil
 }
 
-// Name returns the name of an archive. A gang is unit 0. So are the first ranks of a job whose
-// ranks restart on their own.
+// Name returns the name of an archive. The name omits unit 0: the gang or, in a job whose ranks
+// restart on their own, its first ranks.
 func Name(node string, unit, attempt int) string {
 	if unit == 0 {
 		return fmt.Sprintf("bundle-%s-attempt-%d.tar.gz", node, attempt)
@@ -92,7 +92,7 @@ func (b *Bundle) archive(w io.Writer) error {
 	if err := jsonout.Print(&list, &index{Title: b.title, Entries: b.entries}); err != nil {
 		return err
 	}
-	// The evidence of a crash is written while the next attempt starts.
+	// Compress with little CPU time, because the next attempt starts meanwhile.
 	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err != nil {
 		return err

@@ -24,8 +24,8 @@ func waiting(t testing.TB, but ...string) []int {
 	return pids
 }
 
-// Processes that were forked ahead become ranks of their scope, even if some of them have died.
-// Processes that are not needed end.
+// TestForksAhead checks that processes that were forked ahead become ranks of their scope, even if
+// some of them have died, and that processes that are not needed end.
 func TestForksAhead(t *testing.T) {
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "import os; print(os.getpid(), os.environ['NEW'])"}
@@ -84,7 +84,8 @@ func TestForksAhead(t *testing.T) {
 	}
 }
 
-// A replaced server makes no rank, although its forks wait.
+// TestForksAheadOfAnotherServer checks that forks of a replaced server, which still wait, become no
+// ranks.
 func TestForksAheadOfAnotherServer(t *testing.T) {
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "pass"}

@@ -174,7 +174,8 @@ func (s *Server) fault(err error) error {
 	return s.breaks(fmt.Errorf("the fork server has died: %w", err))
 }
 
-// lies ends the use of a server that gave a false answer: any module may run code in the server.
+// lies ends the use of a server that gave a false answer. Any module can cause that, because it
+// runs code in the server.
 func (s *Server) lies(err error) error {
 	return s.breaks(fmt.Errorf("the fork server does not behave: %w", err))
 }
@@ -233,7 +234,7 @@ func (s *Server) release() {
 		return
 	}
 	for _, f := range s.held {
-		_, _ = f.conn.Write([]byte{1}) // it fails only if the process is dead
+		_, _ = f.conn.Write([]byte{1}) // the write fails only if the process is dead
 		_ = f.Close()
 	}
 	s.held = nil

@@ -41,7 +41,8 @@ func (f betweenFork) Become(c *proc.Command, env []string, files []uintptr) (fun
 	return run, err
 }
 
-// Before a rank runs, it has its own session, and the environment by which it is found.
+// TestTheEnvironmentOfAFork checks that a rank has its own session, and the environment by which
+// golaunch finds it, before it runs.
 func TestTheEnvironmentOfAFork(t *testing.T) {
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "pass"}
@@ -78,8 +79,8 @@ func (e elsewhere) Fork(b proc.Birth) (proc.Fork, error) {
 	return e.Server.Fork(b)
 }
 
-// A process that cannot be moved to its cgroup is ended, and reaped with its scope. Its command
-// starts without the server.
+// TestAForkThatIsNotMoved checks that golaunch ends a process that it cannot move to its cgroup,
+// and reaps it with its scope. The command then starts without the server.
 func TestAForkThatIsNotMoved(t *testing.T) {
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "pass"}
@@ -112,8 +113,8 @@ func TestAForkThatIsNotMoved(t *testing.T) {
 	}
 }
 
-// A process that golaunch never learns about stays in its server's session, ends by itself, and is
-// reaped with the server.
+// TestAForkThatIsLost checks that a process that golaunch never learns about stays in its server's
+// session, ends by itself, and is reaped with the server.
 func TestAForkThatIsLost(t *testing.T) {
 	w := newWorld(t)
 	argv := []string{pythons(t)[0], "-c", "pass"}

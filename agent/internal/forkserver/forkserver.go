@@ -38,7 +38,7 @@ var text = sync.OnceValue(func() string {
 	for _, job := range []string{"base", "order", "unsafe", "variables", "side_effects", "imports", "random_seeds", "kernel", "fork", "program", "serve"} {
 		part, err := server.ReadFile("server/" + job + ".py")
 		if err != nil {
-			panic(err) // this package was built without it
+			panic(err) // this package was built without the file
 		}
 		all.Write(part)
 		all.WriteString("\n\n")
@@ -92,7 +92,7 @@ func (e *ImportError) Error() string {
 
 // UnsafeError says why a process must not be forked from the server, although the process could run
 // by itself. Module is the module whose import was the cause, if an import was. Files are the files
-// imported by then.
+// that the server had imported by then.
 type UnsafeError struct {
 	Why, Module string
 	Files       Stamps
@@ -100,8 +100,8 @@ type UnsafeError struct {
 
 func (e *UnsafeError) Error() string { return e.Why }
 
-// Argv returns the command line of a server for a program. ps(1) shows what, the purpose of the
-// process.
+// Argv returns the command line of a server for a program. The argument what describes the process
+// to people who see it in ps(1).
 func Argv(p Program, what string) []string {
 	argv := append([]string{p.Interpreter}, p.Flags...)
 	return append(argv, "-c", fmt.Sprintf(stub, len(text())), what)
@@ -111,8 +111,8 @@ func Argv(p Program, what string) []string {
 type Modules struct {
 	Names []string
 	// Record, if set, is a file for the names of modules. When a program with LOCAL_RANK=0 ends, it
-	// writes there the modules that it has loaded from outside its own folder, one a line. Modules
-	// that cannot be imported are then skipped.
+	// writes there the modules that it has loaded from outside its own folder, one a line. With
+	// Record, the server skips modules that it cannot import.
 	Record string
 }
 
@@ -184,8 +184,8 @@ func modulesOf(text string) (all []report.Module) {
 	return all
 }
 
-// Share returns a server that another process has greeted, without its files. It owns conn. Only
-// one of the two processes may fork from the server.
+// Share returns a server that another process has greeted. The stamps of the server's files are not
+// known here. It owns conn. Only one of the two processes may fork from the server.
 func Share(conn *net.UnixConn, p Program) *Server { return &Server{conn: conn, program: p} }
 
 // Conn returns the server's connection, to be shared with the server's parent process.

@@ -221,7 +221,7 @@ func (w *world) run(argv []string, stdin string, s *Server, more ...string) end 
 		c.Stdin = in
 	}
 	sc := w.scope("program")
-	if s != nil { // a rank that has waited is no different
+	if s != nil { // a process that was forked ahead must not differ either
 		if err := sc.Ahead(s, nil); err != nil {
 			w.Error(err)
 		}

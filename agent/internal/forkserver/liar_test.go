@@ -160,9 +160,9 @@ func (w *world) lie(python, pid, then string) *Server {
 	return s
 }
 
-// A server may be another user's process, and name any process as the rank that it has made.
-// golaunch, which may be root, does nothing to a process that the server has not made. It starts
-// the rank without the server.
+// TestAServerThatLies checks servers that name some other process as the rank that they have made.
+// A server may be the process of another user, and golaunch may be root: it must do nothing to a
+// process that the server has not made. It starts the rank without the server.
 func TestAServerThatLies(t *testing.T) {
 	w := newWorld(t)
 	shim := pythons(t)[0]
@@ -187,7 +187,7 @@ func TestAServerThatLies(t *testing.T) {
 		for _, then := range []string{"session", "nothing of it"} {
 			t.Run(name+", "+then, func(t *testing.T) {
 				if n, err := strconv.Atoi(pid); err == nil && n <= 1 && number([]string{"pid", pid}) != 0 {
-					t.Fatalf("%s is taken for a process", pid) // the number is not tried, because it would end processes of this machine
+					t.Fatalf("%s is taken for a process", pid) // do not try the number, because golaunch would then end processes of this machine
 				}
 				w := &world{T: t, supervisor: w.supervisor, env: w.env, dir: w.dir}
 				s := w.lie(string(python), pid, then)
@@ -205,8 +205,8 @@ func TestAServerThatLies(t *testing.T) {
 // refusal matches the result of a lie.
 var refusal = regexp.MustCompile(`^(the fork server does not behave: process -?\d+ is no fork of it: .+|unexpected message from the fork server: \["pid" ".*"\])$`)
 
-// startedWithout starts a rank twice with a server that is unusable after the first time. The
-// second start is strict.
+// startedWithout starts a rank with a server that lies, and checks that the rank runs without the
+// server. A second start, which must fork, then fails.
 func (w *world) startedWithout(s *Server) {
 	w.Helper()
 	c := proc.Command{Path: "/bin/true", Args: []string{s.Program().Interpreter, "-c", "pass"}, Dir: "/", Forker: s, Rights: nobody()}
@@ -232,7 +232,8 @@ func (w *world) startedWithout(s *Server) {
 	}
 }
 
-// A process of another user than the rank's is no fork, whichever server names it.
+// TestAForkOfAnotherUser checks that golaunch takes no process of another user than the rank's for
+// a fork, whichever server names it.
 func TestAForkOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		suite.Missing(t, "only root has ranks of other users")

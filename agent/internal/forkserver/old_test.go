@@ -9,8 +9,8 @@ import (
 )
 
 // TestAnOldPython checks that an old Python reports its version, though it cannot parse the
-// server's text. A new Python is made to believe that it is old. Really old ones are tried where
-// available.
+// server's text. It makes a new Python believe that it is old, and also tries old Pythons where
+// they are available.
 func TestAnOldPython(t *testing.T) {
 	home, err := os.UserHomeDir()
 	if err != nil {

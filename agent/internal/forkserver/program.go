@@ -77,7 +77,7 @@ func (p Program) check() error {
 }
 
 // options parses a word of one-letter options without its dash, and returns how many of the
-// following words they use. done says that one of the options names the program.
+// following words these options use. done says that one of the options names the program.
 func (p *Program) options(letters string, rest []string) (used int, done bool, err error) {
 	for i, letter := range letters {
 		after := letters[i+1:]

@@ -26,7 +26,8 @@ func (w *world) library(modules map[string]string, archives ...string) {
 	w.env = append(w.env, "PYTHONPATH="+strings.Join(append([]string{lib}, archives...), ":"), "PYTHONDONTWRITEBYTECODE=1")
 }
 
-// All ranks would share what a module makes for its own process, or keeps open.
+// TestModulesThatRanksCannotShare imports modules that make something for their own process, or
+// keep it open. All ranks would share that.
 func TestModulesThatRanksCannotShare(t *testing.T) {
 	w := newWorld(t)
 	temporary := t.TempDir()
@@ -63,8 +64,8 @@ func TestModulesThatRanksCannotShare(t *testing.T) {
 	}
 }
 
-// Modules that leave nothing behind do not prevent a fork. They find no trace of having been
-// watched.
+// TestModulesThatRanksShare checks that modules that leave nothing behind do not prevent a fork,
+// and that the hooks that watched them have left no trace.
 func TestModulesThatRanksShare(t *testing.T) {
 	w := newWorld(t)
 	log := filepath.Join(w.dir, "log")
@@ -97,7 +98,7 @@ print([type(f).__name__ for f in plain], gc.isenabled(), fair.getpid() == os.get
 print(sorted(name for name in globals() if not name.startswith("__")))`}
 	s, _ := w.server(argv, "fair")
 	started, forked := w.run(argv, "", nil), w.run(argv, "", s)
-	started.Errors = "" // the warning is there
+	started.Errors = "" // the fork server has printed the warning of the import
 	if diff := difference(started, forked); diff != "" || !strings.Contains(forked.Out, "False True TextIOWrapper") {
 		t.Errorf("%s\n%+v", diff, forked)
 	}
@@ -116,7 +117,8 @@ func (w *world) notForked(argv []string, s *Server, want string) {
 	<-p.Done()
 }
 
-// A rank with CPUs of its own is not forked if modules or libraries have read the server's CPUs.
+// TestModulesThatLookAtTheirCPUs checks that a rank with CPUs of its own is not forked if modules
+// or libraries have read the server's CPUs.
 func TestModulesThatLookAtTheirCPUs(t *testing.T) {
 	w := newWorld(t)
 	w.library(map[string]string{"counts": "import os\nCPUS = os.sched_getaffinity(0)\n", "plain": ""})
@@ -134,8 +136,8 @@ func TestModulesThatLookAtTheirCPUs(t *testing.T) {
 	}
 }
 
-// The server notices a file that changes after it was read, even before the imports have ended, and
-// even if the file is an archive.
+// TestModulesThatChangeWhileTheyAreImported checks that the server notices a file that changes
+// after it was read, even before the imports have ended, and even if the file is an archive.
 func TestModulesThatChangeWhileTheyAreImported(t *testing.T) {
 	w := newWorld(t)
 	archive := filepath.Join(w.dir, "more.zip")

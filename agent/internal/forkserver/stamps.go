@@ -29,7 +29,7 @@ func (s Stamps) Changed(as *safefile.Rights) error {
 	search, ctx := errgroup.WithContext(context.Background())
 	paths := make(chan string)
 	found := make(chan string, 1)
-	for range 4 * runtime.GOMAXPROCS(0) { // a shared file system answers many at once
+	for range 4 * runtime.GOMAXPROCS(0) { // a shared file system answers many questions at once
 		search.Go(func() error {
 			return as.Do(func() error {
 				for path := range paths {

@@ -28,8 +28,8 @@ int cuDriverGetVersion(int *version) { *version = 13020; return 0; }
 int cuCtxGetCurrent(void **context) { *context = 0; return initialized ? 0 : 3; }
 `
 
-// A module that only loads the driver does no harm. A module that initializes the driver prevents
-// forks. Ranks may initialize it themselves.
+// TestCUDA checks that a module that only loads the driver does no harm, and that a module that
+// initializes the driver prevents forks. Ranks may initialize it themselves.
 func TestCUDA(t *testing.T) {
 	w := newWorld(t)
 	log := withDriver(t, w)
@@ -83,7 +83,7 @@ func TestTorch(t *testing.T) {
 	if python == "" {
 		python = "/usr/bin/python3"
 	}
-	const find = "import importlib.util as i, numpy; print(*i.find_spec('torch').submodule_search_locations)" // to import it takes seconds
+	const find = "import importlib.util as i, numpy; print(*i.find_spec('torch').submodule_search_locations)" // importing torch takes seconds
 	where, err := exec.Command(python, "-c", find).Output()
 	if err != nil {
 		t.Fatalf("this test needs a Python with torch and numpy (apt install python3-torch), see GOLAUNCH_TEST_PYTHON: %v", err)
@@ -117,7 +117,7 @@ assert (numpy.ones((500, 500)) @ numpy.ones((500, 500))).sum() == 500 ** 3 and t
 	}
 	argv := []string{python, "draw.py"}
 	modules := []string{"torch", "torch.distributed", "torch.utils.data", "numpy", "generators"}
-	for _, name := range []string{"_dynamo", "_inductor"} { // older versions lack it
+	for _, name := range []string{"_dynamo", "_inductor"} { // older versions lack the module
 		if _, err := os.Stat(filepath.Join(strings.TrimSpace(string(where)), name, "__init__.py")); err == nil {
 			modules = append(modules, "torch."+name)
 		}
@@ -152,7 +152,7 @@ assert (numpy.ones((500, 500)) @ numpy.ones((500, 500))).sum() == 500 ** 3 and t
 // TestTransformers checks that the packages that people use with torch can be forked too.
 func TestTransformers(t *testing.T) {
 	python := suite.Optional(t, "GOLAUNCH_TEST_VERL", "Python with transformers")
-	lib, err := filepath.Abs("../../../python") // where verl finds a module ray
+	lib, err := filepath.Abs("../../../python") // this folder has a module ray for verl
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,8 @@ const (
 	printkSlack = 2 * time.Second
 )
 
-// Faults returns the kernel log's lines about GPU faults of the last lived, plus a slack of 2 s. It
-// returns none where this user may not read the log.
+// Faults returns the kernel log's lines about GPU faults since the start of a process that has
+// lived this long, with a slack of 2 s. It returns none if this user may not read the log.
 func Faults(lived time.Duration) string {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
@@ -31,8 +31,8 @@ func Faults(lived time.Duration) string {
 	return faultsSince(log, time.Duration(now.Nano())-lived-printkSlack)
 }
 
-// faultsSince picks lines such as "<3>[12345.678901] NVRM: Xid (PCI:0000:0f:00): 79, ...", from a
-// time since boot on.
+// faultsSince picks lines such as "<3>[12345.678901] NVRM: Xid (PCI:0000:0f:00): 79, ...". It omits
+// lines from before since, which is a time since boot.
 func faultsSince(log string, since time.Duration) string {
 	var faults strings.Builder
 	for line := range strings.Lines(log) {

@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Watch says how to wait.
+// Watch says how to watch the GPUs.
 type Watch struct {
 	// Survey lists the devices of this machine, including devices that CUDA_VISIBLE_DEVICES hides.
 	Survey func(context.Context) ([]gpu.Device, error)
@@ -34,8 +34,8 @@ func Held(gpus []placement.GPU) (held []placement.GPU) {
 }
 
 // The pauses between surveys double. They begin short, because the driver lists a process for some
-// 300 ms after its end. A survey costs some 150 ms. While the end of every holder can be awaited, a
-// survey finds only one thing: that a holder lives on without the GPU. This is rare.
+// 300 ms after its end. A survey costs some 150 ms. The pauses are long if Run can wait for the end
+// of every holder. A survey then finds only holders that live on without their GPU, which is rare.
 const (
 	shortest = 50 * time.Millisecond
 	long     = 30 * time.Second

@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// agree follows what the nodes agree on until Close.
+// agree makes the queued calls of the store and follows the job's rounds, until Close.
 func (s *Server) agree() error {
 	calls, err := tcpstore.DialUnlisted(s.ctx, s.o.Store, callLimit)
 	if err != nil {
@@ -53,11 +53,11 @@ func (s *Server) agree() error {
 	}
 }
 
-// flushLimit bounds for how long after Close the store may still be asked, for example about the
-// end of a rank.
+// flushLimit bounds for how long after Close calls of the store are still made, for example to
+// report the end of a rank.
 const flushLimit = 5 * time.Second
 
-// flush asks the store what was queued before Close.
+// flush makes the calls of the store that were queued before Close.
 func (s *Server) flush(ctx context.Context, r rounds) {
 	for {
 		select {
@@ -88,7 +88,7 @@ func (s *Server) ask(do func(context.Context, rounds) error) {
 
 var errSlow = errors.New("the store does not answer")
 
-// hear follows the job's rounds.
+// hear notes that a run has begun or ended.
 func (s *Server) hear(e event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +103,7 @@ func (s *Server) hear(e event) {
 				p.tell = laterOf(now, p.heard.Add(cmp.Or(s.o.settle, settle)))
 			}
 		}
-		if !s.allDo(running) { // the run began without a rank here, which has to come
+		if !s.allDo(running) { // the run began without a rank of this node, which has to come to the barrier
 			s.arrive()
 		}
 	} else {
@@ -113,7 +113,7 @@ func (s *Server) hear(e event) {
 			switch {
 			case p.does == running && p.told:
 				p.become(returning, now)
-			case p.does == running: // the rank is still at the barrier
+			case p.does == running: // the rank was not told of the run, and is still at the barrier
 				p.become(atBarrier, now)
 			}
 			p.send(said{Type: typeFault, RestartCount: new(s.count + 1)}, s.sockets.Complain)
@@ -137,8 +137,8 @@ func (s *Server) allDo(does doing) bool {
 	return !slices.ContainsFunc(s.places, func(p *place) bool { return p.does != does })
 }
 
-// arrive tells the other nodes that all ranks here are at the barrier, or that a rank has come
-// while the others run. The caller has the mutex.
+// arrive tells the other nodes that all ranks here are at the barrier, or that a rank has come to
+// the barrier while the other ranks run. The caller has the mutex.
 func (s *Server) arrive() {
 	if !s.known {
 		return
@@ -173,8 +173,8 @@ func (s *Server) fault(why string) {
 	s.ask(func(ctx context.Context, r rounds) error { return r.fault(ctx, round, why) })
 }
 
-// Ended notes that the process of a rank has ended with a failure. The run of the other ranks ends
-// too.
+// Ended notes that the process of a rank has ended with a failure. It ends the run of the other
+// ranks.
 func (s *Server) Ended(rank int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

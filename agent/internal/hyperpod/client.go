@@ -57,7 +57,7 @@ func (c *client) say(v any) error {
 	return ranksocket.Say(c.conn, text)
 }
 
-// send tells all clients of a rank.
+// send sends a message to all clients of a rank.
 func (p *place) send(m said, complain func(string, error)) {
 	for c := range p.clients {
 		for _, name := range c.names {

@@ -76,7 +76,7 @@ type newestSave struct {
 	Path   *string `json:"path"`
 }
 
-// jobData is what all ranks learn about all ranks.
+// jobData tells each rank about all ranks of the job.
 type jobData struct {
 	RankIPs []rankIP   `json:"rank_ips"`
 	Workers []rankData `json:"aggregate_worker_data"`

@@ -15,13 +15,13 @@ import (
 )
 
 // rounds are what the nodes of a job agree on, in the job's store. In a round all ranks come to the
-// barrier and then run until the first fault. The fault begins the next round. So a round has four
+// barrier and then run until the first fault. The fault begins the next round. A round has four
 // keys: the nodes that have come, how many ranks they have, whether the round has begun to run, and
 // why it ended.
 //
 // A node whose processes restart alone comes to the barrier again, perhaps in a round that has
-// already counted the node. Then the round begins to run before the last node has come. The arrival
-// of the last node is a fault.
+// already counted the node. The node then counts twice, and the round begins to run before the last
+// node has come. The arrival of the last node then counts as a fault.
 type rounds struct {
 	calls *tcpstore.Client
 	world int
@@ -37,13 +37,13 @@ type arrival struct {
 	Node    int    `json:"node"`
 	IP      string `json:"ip"`
 	Attempt int    `json:"attempt"`
-	// Ranks are the data of the node's ranks that have data.
+	// Ranks has the data of each rank of the node that has set data.
 	Ranks []rankData `json:"ranks,omitempty"`
 	// Saves says that the ranks save checkpoints. Saved is the newest checkpoint that all ranks
 	// here have saved.
 	Saves bool  `json:"saves,omitempty"`
 	Saved *save `json:"saved,omitempty"`
-	// First is the first of the ranks. It distinguishes the units of one node.
+	// First is the first rank of the unit on this node. It distinguishes the units of one node.
 	First int `json:"first"`
 }
 
@@ -61,7 +61,7 @@ func (r rounds) arrive(ctx context.Context, round int, a arrival, n int) error {
 	if err != nil || count < int64(r.world) || count-int64(n) >= int64(r.world) {
 		return err
 	}
-	for _, what := range []string{"nodes", "ranks"} { // all nodes have left the round before the last
+	for _, what := range []string{"nodes", "ranks"} { // no node uses the keys of that round any more
 		if _, err := r.calls.DeleteKey(ctx, key(what, round-2)); err != nil {
 			return err
 		}
@@ -75,7 +75,7 @@ func (r rounds) arrive(ctx context.Context, round int, a arrival, n int) error {
 }
 
 // empty deletes the keys of the previous run. All ranks are at the barrier, so none uses these
-// keys. torch uses the same names of keys in each run, so it would find addresses of closed
+// keys. torch uses the same names of keys in each run. It would otherwise find addresses of closed
 // connections there.
 func (r rounds) empty(ctx context.Context) error {
 	keys, err := r.calls.ListKeys(ctx)
@@ -106,8 +106,8 @@ type event struct {
 	arrivals []arrival
 }
 
-// watch reports the beginning and the end of each round from round on. Ranks that arrive now belong
-// to round.
+// watch reports the beginning and the end of each run, beginning with that of round. Ranks that
+// arrive now belong to round.
 func watch(ctx context.Context, c *tcpstore.Client, round int, tell func(event)) error {
 	for ; ; round++ {
 		if err := await(ctx, c, key("run", round)); err != nil {
@@ -203,5 +203,6 @@ func together(arrivals []arrival) *jobData {
 	return job
 }
 
-// callLimit bounds a call of the store. So it also bounds how long a node may take to come back.
+// callLimit bounds a call of the store. It is also how long the node with the store may be
+// unreachable.
 const callLimit = time.Minute

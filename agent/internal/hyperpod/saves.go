@@ -12,13 +12,14 @@ type save struct {
 	Path string `json:"path"`
 }
 
-// Saves are the checkpoints that the ranks of a job on this node have reported, over its attempts.
+// Saves are the checkpoints that the ranks of a job on this node have reported, in all its attempts
+// so far.
 type Saves struct {
 	mu     sync.Mutex
 	prefix string
 	// kinds is how many ranks here save a checkpoint of each kind.
 	kinds map[string]int
-	// partial are the ranks that have saved a checkpoint of a kind, by step.
+	// partial has the ranks that have saved a checkpoint, by step and kind, until it is complete.
 	partial map[int64]map[string]map[int]bool
 	// newest is the newest checkpoint that all ranks here have saved; nil before the first. told
 	// says that a rank has saved something.
@@ -28,7 +29,7 @@ type Saves struct {
 
 const (
 	// maxKinds and maxPath bound what a rank says about a checkpoint. maxPartial bounds the steps
-	// at a time.
+	// whose checkpoint is not complete.
 	maxKinds   = 8
 	maxPath    = 4096
 	maxPartial = 16
@@ -48,8 +49,8 @@ func (s *Saves) begin(m message) {
 	}
 }
 
-// saved notes what a rank has saved. The checkpoint is complete when as many ranks have saved as
-// were announced.
+// saved notes what a rank has saved. The checkpoint is complete when as many ranks have saved it as
+// begin was told.
 func (s *Saves) saved(rank int, m message) (ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,8 +92,8 @@ func (s *Saves) state() (told bool, newest *save) {
 	return s.told, s.newest
 }
 
-// agree begins a run after the newest checkpoint that all saving nodes have. A node whose ranks
-// have not saved yet may have begun after that checkpoint.
+// agree makes a run begin from the newest checkpoint that all saving nodes have. It ignores nodes
+// whose ranks have saved nothing, because these may have begun after that checkpoint.
 func (s *Saves) agree(arrivals []arrival) {
 	var agreed *save
 	for _, a := range arrivals {

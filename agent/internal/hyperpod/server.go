@@ -3,11 +3,11 @@
 // their processes.
 //
 // Each rank comes to the barrier. When all ranks of the job are there, the server tells each rank
-// its part of the run that begins. Three events end the run: a rank reports a fault, a rank that
-// restarts alone ends, or a rank comes to the barrier again. Then the server tells all ranks, and
-// they come to the barrier. What the nodes agree on is in the job's store (see rounds). A rank that
-// does not come back in time is overdue: package stall reports the rank to the coordinator, and the
-// attempt fails.
+// its part of the run that begins. Three events end the run: a rank reports a fault, the process of
+// a rank that restarts alone ends, or a rank comes to the barrier again. Then the server tells all
+// ranks, and they come to the barrier. What the nodes agree on is in the job's store (see rounds).
+// A rank that does not come back in time is overdue: package stall reports the rank to the
+// coordinator, and the attempt fails.
 package hyperpod
 
 import (
@@ -27,24 +27,25 @@ import (
 )
 
 const (
-	// settle is how long after a rank arrives the server tells it that a run begins. The client
-	// discards messages that it receives before it waits. If the rank then sends nothing, the
-	// server repeats the message after again.
+	// settle is how long a rank must be silent before the server tells it that a run begins. The
+	// client discards messages that arrive before it waits for them. If the rank then sends
+	// nothing, the server repeats the message once, after the time again.
 	settle = 100 * time.Millisecond
-	// again is after what time the server repeats the message about a fault. A program that asks
-	// for faults only from time to time discards messages in between.
+	// again is the time after which the server repeats a message about a fault. A program that asks
+	// for faults only from time to time discards messages that arrive in between.
 	again = 2 * time.Second
-	// maxShort bounds how many runs in a row may end by a fault before [Options].Limit is over. The
-	// next such fault restarts the process, which counts as a restart of the job.
+	// maxShort bounds how many runs in a row may be shorter than [Options].Limit. The next fault in
+	// a run that is as short restarts the process, which counts as a restart of the job.
 	maxShort = 10
 	// maxAll bounds the data of all ranks together, and maxData the data of one rank, in bytes.
 	maxAll  = 4 << 20
 	maxData = 4 << 10
 )
 
-// Rank counts in the job. Own counts among the ranks that share a store, such as a replica group.
+// Rank is a rank of this node that the server serves.
 type Rank struct {
-	// Rank is the rank in the job. Own is the rank in its own store, which a replica group has.
+	// Rank is the rank in the job. Own is the rank among the ranks that share a store: those of the
+	// job, or of one replica group.
 	Rank, Own, LocalRank int
 	// Env is the rank's values of the variables that a run may change.
 	Env map[string]string
@@ -87,8 +88,8 @@ type Server struct {
 
 	mu     sync.Mutex
 	places []*place
-	// round is the round that ranks come to or that runs. counted says that this node has come to
-	// the round. known says that round is known.
+	// round is the round to whose barrier ranks come, or that runs. counted says that this node has
+	// come to that barrier. known says that round is known.
 	round          int
 	known, runs    bool
 	counted, ended bool
@@ -103,8 +104,9 @@ type Server struct {
 	told   time.Time
 }
 
-// streak is what the newest runs have in common. began is when the newest run began, and short how
-// many runs before it were too short. faults is how many of its faults were reported.
+// streak counts runs that were too short. began is when the newest run began, and short how many
+// runs in a row before it were too short. faults is how many faults of the newest run were
+// reported.
 type streak struct {
 	began         time.Time
 	short, faults int
@@ -130,8 +132,8 @@ type place struct {
 	does    doing
 	// since is when the rank began what it does. heard is when the rank last sent something.
 	since, heard time.Time
-	// tell is when to tell the rank next what has happened; zero for never. told says that the rank
-	// was told.
+	// tell is when to send the rank the next message about the run; zero for never. told says that
+	// the rank got such a message.
 	tell time.Time
 	told bool
 	// suspect says that the rank was overdue at the last look.
@@ -203,7 +205,7 @@ func (p *place) become(does doing, now time.Time) {
 
 var errNames = errors.New("too many clients in one process")
 
-// take notes what a rank says.
+// take processes a message of a rank.
 func (s *Server) take(c *client, p *place, m message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,7 +269,7 @@ func (s *Server) takeFault(p *place, m message) error {
 		s.sockets.Warn(errors.New(text))
 		return nil
 	}
-	if s.streak.faults++; s.streak.faults == 1 { // it ends the run, and so is never left out
+	if s.streak.faults++; s.streak.faults == 1 { // the first fault ends the run, so its warning must not be omitted
 		s.o.Warn(errors.New(text))
 	} else {
 		s.sockets.Warn(errors.New(text))

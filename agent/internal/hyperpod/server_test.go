@@ -239,7 +239,7 @@ func TestCountedTwice(t *testing.T) {
 	zero, one := b.connect(next, 0), b.connect(c, 0)
 	zero.say(barrier)
 	zero.hear(`"type":"job_start"`)
-	one.say(barrier) // this ends that run
+	one.say(barrier) // its arrival ends the run, which began without it
 	zero.hear(`"type":"job_fault"`)
 	zero.say(barrier)
 	zero.hear(`"type":"job_start"`)
@@ -321,7 +321,7 @@ func TestSaves(t *testing.T) {
 	}
 	for _, p := range both {
 		p.hear(`"TORCHELASTIC_RESTART_COUNT":"1"`, `"type":"job_start"`)
-		newest(p, `"/c/10"`) // both nodes have this one
+		newest(p, `"/c/10"`) // the newest checkpoint that both nodes have
 	}
 }
 
@@ -353,8 +353,9 @@ func TestRefused(t *testing.T) {
 	start("0", b.connect(s, 0))
 }
 
-// TestFaultsInARow has a rank that fails in each run. In the end its process restarts. A run that
-// lasts long enough is a new beginning. All restarts are shown, although a rank repeats its faults.
+// TestFaultsInARow has a rank that fails in each run. In the end its process restarts. After a run
+// that lasts long enough, the server counts anew. It warns of each restart, although a rank repeats
+// its faults.
 func TestFaultsInARow(t *testing.T) {
 	const fault = `{"type": "job_fault", "client_id": "a", "rank": 0, "restart_mode": "in_process_restart", "reason": "NaN"}`
 	b := newBed(t, 1, time.Hour)

@@ -44,8 +44,8 @@ func newModuleList(p forkserver.Program, o Options) (*moduleList, error) {
 // maxList bounds a list, in bytes.
 const maxList = 1 << 20
 
-// readList returns no modules if it cannot trust or read the file. The ranks then import for
-// themselves.
+// readList returns no modules if it cannot trust or read the file. The ranks then import their
+// modules themselves.
 func readList(path string) []string {
 	info, err := os.Lstat(path)
 	if err != nil || info.Size() > maxList || !info.Mode().IsRegular() || !safefile.Is(info) {

@@ -87,8 +87,8 @@ func (p *Pool) refused(key string, rights *safefile.Rights) *forkserver.UnsafeEr
 	return nil
 }
 
-// put keeps a server. It ends the server if it is unusable or there is no pool. It may end an older
-// server instead.
+// put keeps a server. If the pool is full, put ends the oldest server. It ends s itself if s is
+// unusable, or if there is no pool.
 func (p *Pool) put(s *Server, warn func(error)) {
 	if p == nil || !s.usable() {
 		s.end(warn)

@@ -44,7 +44,7 @@ func (s *Server) Took() time.Duration { return s.server.Took }
 // Modules returns the modules whose imports took longest.
 func (s *Server) Modules() []report.Module { return s.server.Modules }
 
-// Forker returns what forks ranks.
+// Forker returns the forker with which the ranks start.
 func (s *Server) Forker() proc.Forker {
 	if s.kept != nil {
 		return s.kept

@@ -63,7 +63,7 @@ type Servers struct {
 	mu      sync.Mutex
 	current *Server
 	ended   bool
-	// retiring are the servers before the current one.
+	// retiring waits for the end of the servers before the current one.
 	retiring sync.WaitGroup
 
 	// warned is the last reason that was given to Warn.
@@ -110,8 +110,8 @@ func importEnv(base *rankenv.Base, rank []string) []string {
 }
 
 const (
-	// longImport bounds the imports that go unmentioned: a longer one is reported even if the job
-	// did not name its modules.
+	// longImport is the time above which imports are reported even if the job did not name its
+	// modules.
 	longImport = 100 * time.Millisecond
 	// longWait is how long an attempt waits before golaunch says what it waits for. importLimit is
 	// longer than imports from a cold shared file system take.
@@ -306,7 +306,7 @@ func (s *Servers) End() {
 	}
 }
 
-// Unforked warns that ranks import for themselves, unless the last warning had the same reason.
+// Unforked warns that ranks import their modules themselves. It does not repeat the last warning.
 func (s *Servers) Unforked(why error) {
 	s.warning.Lock()
 	known := s.warned == why.Error()

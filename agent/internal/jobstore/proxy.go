@@ -33,7 +33,7 @@ func newProxy(to service, root netip.AddrPort) *proxy {
 	return p
 }
 
-// addr is where the ranks find the proxy. It is no address without a proxy.
+// addr is where the ranks find the proxy. It is the zero AddrPort without a proxy.
 func (p *proxy) addr() netip.AddrPort {
 	if p == nil {
 		return netip.AddrPort{}

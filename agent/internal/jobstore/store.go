@@ -116,20 +116,20 @@ func (s *Stores) Close() {
 // Store is this node's part in the store of a unit, or of all units that have no store of their own.
 type Store struct {
 	host Host
-	// name is what a keeper calls the store.
+	// name is the name of the store at a keeper.
 	name string
 	// prepared is the newest answer to each unit's request for a port.
 	prepared map[int]job.Prepared
-	// served is nil unless this node serves the store. peers may use it.
+	// served is the store if this node serves it, otherwise nil. peers may use the store.
 	served service
 	peers  atomic.Pointer[tcpstore.Peers]
-	// worldSize is the world size of the newest attempt; 0 before the first. jobSize is the world
-	// size in the first store.
+	// worldSize is the world size of the newest attempt; 0 before the first. jobSize returns the
+	// worldSize of the job's first store.
 	worldSize atomic.Int64
 	jobSize   func() *atomic.Int64
-	// reserved is nil unless this node keeps a port for rank 0.
+	// reserved is the port that this node keeps for rank 0, or nil.
 	reserved *masterport.Reserved
-	// proxy is nil unless the ranks here have one.
+	// proxy is the proxy that the ranks here use, or nil.
 	proxy *proxy
 }
 
@@ -157,7 +157,7 @@ func (s *Store) Answered(o job.Prepare) (job.Prepared, bool) {
 	return answer, ok && answer.Attempt == o.Attempt && answer.Port != 0
 }
 
-// Answer chooses the port.
+// Answer keeps a port for rank 0, or serves the store, and returns the port.
 func (s *Store) Answer(o job.Prepare) job.Prepared {
 	if answer, ok := s.Answered(o); ok {
 		return answer
@@ -241,7 +241,7 @@ const connectionsPerRank = 512
 // Resize adapts the number of connections to the number of ranks.
 func (s *Store) Resize(worldSize int) {
 	s.worldSize.Store(int64(worldSize))
-	s.jobSize().Store(int64(worldSize)) // readers of logs look at it
+	s.jobSize().Store(int64(worldSize)) // readers of logs need the job's world size
 	if kept, ok := s.served.(*keeper.Store); ok {
 		kept.Bound(connectionsPerRank * worldSize)
 	}
@@ -259,7 +259,7 @@ func (s *Store) Admit(addrs []netip.Addr) {
 // Admits reports whether a machine may use the store.
 func (s *Store) Admits(from netip.Addr) bool { return s.peers.Load().Has(from) }
 
-// warn omits ranks that vanished, because their exits are reported.
+// warn does not warn of ranks that vanished, because the agent reports their exits.
 func (s *Store) warn(err error) {
 	if !errors.Is(err, tcpstore.ErrVanished) {
 		s.host.Warn(fmt.Errorf("store of job %s: %w", s.host.Job, err))
@@ -302,8 +302,8 @@ func (s *Store) resume(kept *keeper.Store) bool {
 const quietTime = 10 * time.Second
 
 // watch reports to the coordinator which ranks have connected to an attempt's store and which wait
-// there. It does so once ranks are missing or wait and nothing has changed for quietTime. Once all
-// ranks have connected, it also reports which was the last. It ends with the store.
+// there. It does so when nothing has changed for quietTime while ranks are missing or wait. Once
+// all ranks have connected, it also reports which was the last. It ends with the store.
 func (s *Store) watch(store service, o job.Prepare) {
 	quiet := time.NewTimer(quietTime)
 	defer quiet.Stop()

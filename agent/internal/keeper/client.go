@@ -40,7 +40,7 @@ var (
 type Left struct {
 	// Membership is what [Keeper.Joined] was given. It is nil when nothing was left.
 	Membership []byte
-	// Lease is the time, by [proc.BootTime], at which the ranks die unless the lease is renewed.
+	// Lease is the time, by [proc.BootTime], at which the ranks die if the lease is not renewed.
 	Lease time.Duration
 	// Jobs has the data of [Keeper.Put], and Files the files of [Keeper.Keep], which the caller owns.
 	Jobs  map[string][]byte
@@ -100,7 +100,8 @@ func (k *Keeper) read() {
 	clear(k.stores)
 }
 
-// codeUnknown is the code of a rank whose exit is unknown. Callers check Gone first.
+// codeUnknown is the code of a rank whose exit is unknown. Callers check Gone before they use the
+// code.
 const codeUnknown = 255
 
 func (k *Keeper) hear(m message) {
@@ -194,7 +195,8 @@ func (k *Keeper) Joined(membership []byte) { k.say(message{Do: doJoined, Data: m
 // Put keeps data about a job, until Drop.
 func (k *Keeper) Put(id string, task []byte) { k.say(message{Do: doPut, Job: id, Data: task}) }
 
-// Keep keeps a duplicate of a job's file until Drop. The file replaces the one kept before.
+// Keep keeps a duplicate of a job's file until Drop. The file replaces the file that was kept
+// before.
 func (k *Keeper) Keep(id string, f *os.File) error {
 	fd, err := proc.Duplicate(f)
 	if err != nil {
@@ -211,11 +213,11 @@ func (k *Keeper) Drop(id string) { k.say(message{Do: doDrop, Job: id}) }
 // has killed the ranks by then.
 const hungLimit = time.Second
 
-// Renew sets the time, by [proc.BootTime], at which the ranks die unless Renew is called again.
+// Renew sets the time, by [proc.BootTime], at which the ranks die if Renew is not called again.
 func (k *Keeper) Renew(end time.Duration) { k.say(message{Do: doRenew, At: end}) }
 
 // Dial makes the keeper hold each connection that the function dial makes, until the connection is
-// closed here. So the peer does not notice when this process dies. Once the keeper and the ranks
+// closed here. The peer then does not notice when this process dies. Once the keeper and the ranks
 // are dead, the guardian sends the Proof on the connection and closes it.
 func (k *Keeper) Dial(dial func(context.Context) (net.Conn, error)) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
@@ -277,7 +279,7 @@ func (k *Keeper) awaitEnd() {
 		return
 	}
 	if conn, err := k.process.SyscallConn(); err == nil {
-		_ = conn.Read(func(fd uintptr) bool { // on an error the next keeper waits
+		_ = conn.Read(func(fd uintptr) bool { // after an error, the next keeper waits instead
 			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 			return n > 0 && err == nil
 		})
@@ -291,7 +293,7 @@ const endLimit = 10 * time.Second
 func (k *Keeper) Leave() error {
 	err := k.link.conn.Close()
 	if errors.Is(err, net.ErrClosed) {
-		err = nil // the keeper was given up
+		err = nil // giveUp has closed the connection
 	}
 	err = errors.Join(err, k.lock.Close())
 	if k.process != nil {

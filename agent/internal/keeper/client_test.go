@@ -26,8 +26,8 @@ import (
 // long is a lease that no test waits for.
 const long = time.Minute
 
-// TestLeft checks that an agent finds everything that a killed agent left. A second agent had found
-// it before.
+// TestLeft checks that an agent finds everything that a killed agent left, even after another agent
+// has found it and left it again.
 func TestLeft(t *testing.T) {
 	dir := t.TempDir()
 	die(agent(t, plan{Dir: dir, Lease: long, Store: true, Scripts: []string{
@@ -82,8 +82,8 @@ func TestLeft(t *testing.T) {
 	must(t, sc.Kill()) // there is nothing to kill
 }
 
-// TestAFileOfAJob checks that such a file outlives two agents with its lock, and is closed when the
-// job is over.
+// TestAFileOfAJob checks that the keeper keeps a job's file, with its lock, after two agents have
+// ended, and closes the file when the job is over.
 func TestAFileOfAJob(t *testing.T) {
 	dir, name := t.TempDir(), t.TempDir()
 	die(agent(t, plan{Dir: dir, Lease: long, Lock: name}))
@@ -100,7 +100,7 @@ func TestAFileOfAJob(t *testing.T) {
 	k := open(t, dir)
 	must(t, k.Left.Files["job"].Close())
 	k.Drop("job")
-	must(t, unix.Flock(int(other.Fd()), unix.LOCK_EX)) // waits for the keeper
+	must(t, unix.Flock(int(other.Fd()), unix.LOCK_EX)) // blocks until the keeper has closed the file
 }
 
 func serveStore(k *Keeper) error {
@@ -139,13 +139,13 @@ func sees(t *testing.T, s *Store) {
 		t.Errorf("its clients are %+v", st.Clients)
 	}
 	s.Admit([]netip.Addr{netip.MustParseAddr("10.0.0.1")}, netip.MustParseAddr("10.0.0.2"))
-	s.Status() // this is handled after the orders before
+	s.Status() // the keeper handles this order after the earlier ones
 	stranger, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(s.Addr()))
 	must(t, err)
 	eof(t, stranger)
 	s.Close()
 	for range s.Changes() {
-		// the last one
+		// wait for the end of the changes
 	}
 }
 
@@ -203,7 +203,7 @@ func TestTheKeeperIsKilled(t *testing.T) {
 }
 
 // TestAStoppedKeeperIsGivenUp stops a keeper and its guardian. Neither would ever end the ranks.
-// The next keeper does so before it keeps others.
+// The next keeper ends them before it keeps other ranks.
 func TestAStoppedKeeperIsGivenUp(t *testing.T) {
 	dir := t.TempDir()
 	k, err := Open(dir, func(error) {})
@@ -224,7 +224,7 @@ func TestAStoppedKeeperIsGivenUp(t *testing.T) {
 	must(t, unix.Waitid(unix.P_PID, keeper, nil, unix.WSTOPPED|unix.WNOWAIT, nil))
 	must(t, unix.Kill(guardian, unix.SIGSTOP))
 	defer func() { must(t, unix.Kill(guardian, unix.SIGCONT)) }()
-	k.limit.Reset(0) // a second after the lease
+	k.limit.Reset(0) // as if hungLimit were over
 	<-k.Gone()
 	must(t, k.End())
 	open(t, dir)
@@ -236,7 +236,7 @@ func TestAStoppedKeeperIsGivenUp(t *testing.T) {
 }
 
 // child returns the child with a name that another process has started, or is about to start. No
-// event reports that it has its name.
+// event reports when the child gets this name.
 func child(t *testing.T, of int, name string) int {
 	t.Helper()
 	for limit := time.Now().Add(20 * time.Second); time.Now().Before(limit); {
@@ -257,9 +257,9 @@ func child(t *testing.T, of int, name string) int {
 	return 0
 }
 
-// TestConnections checks when the other end of a connection sees its end: when another agent has
-// joined, and not when the agent dies or another agent comes. A connection that is closed ends at
-// once.
+// TestConnections checks when the peer of a connection sees its end: not when the agent dies, or
+// when another agent opens the keeper, but when that agent has joined. If the agent closes the
+// connection, the peer sees that at once.
 func TestConnections(t *testing.T) {
 	dir := t.TempDir()
 	l := listen(t)
@@ -365,7 +365,7 @@ func TestNonsense(t *testing.T) {
 		k := open(t, dir)
 		_, err := k.link.conn.Write([]byte(words))
 		must(t, err)
-		if words[3] == 0x10 { // more than is there
+		if words[3] == 0x10 { // the frame promises more bytes than follow
 			must(t, k.link.conn.CloseWrite())
 		}
 		<-k.Gone()

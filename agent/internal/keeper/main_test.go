@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 // plan is what an agent does before it prints "ready".
 type plan struct {
 	Dir string
-	// Lease runs from the start on.
+	// Lease is how long the agent's lease lasts from its start.
 	Lease time.Duration
 	// Scripts are ranks. Each prints a line when it is up.
 	Scripts []string
@@ -154,7 +154,7 @@ func open(t *testing.T, dir string, words ...string) *Keeper {
 	return k
 }
 
-// ended waits until a process has ended that need not be a child.
+// ended waits until a process has ended. The process need not be a child of this process.
 func ended(t *testing.T, pid int) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)

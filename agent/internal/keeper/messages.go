@@ -37,12 +37,12 @@ const (
 	sendLimit = 5 * time.Second
 )
 
-// The agent's orders. Each has an answer unless its comment says otherwise. The keeper uses the
-// same words to tell a new agent what it keeps.
+// The agent's orders. Each order has an answer, except where its comment says "No answer". The
+// keeper uses the same words to tell a new agent what it keeps.
 const (
 	doReady   = "ready"   // the last message of the keeper's welcome to an agent
 	doJoined  = "joined"  // Data is the agent's membership; connections of earlier agents may end. No answer. From the keeper, it has the keeper's PID
-	doProof   = "proof"   // from the keeper: held connections end with Data
+	doProof   = "proof"   // from the keeper: Data is the Proof
 	doPut     = "put"     // keep Data about Job. No answer
 	doFile    = "file"    // keep a duplicate of a file until Job is over. No answer
 	doDrop    = "drop"    // Job is over. No answer
@@ -85,7 +85,7 @@ type message struct {
 	Data    []byte   `json:",omitempty"`
 	Command *command `json:",omitempty"`
 	Server  int      `json:",omitempty"`
-	// ForkOnly is the same as in the command.
+	// ForkOnly is the field of [proc.Command].
 	ForkOnly bool `json:",omitempty"`
 	PID      int  `json:",omitempty"`
 	// Forked says that Server made the process. Unforked says why it did not.
@@ -111,7 +111,8 @@ type message struct {
 	Clients []tcpstore.ClientStatus `json:",omitempty"`
 	Error   string                  `json:",omitempty"`
 
-	// from is the agent that sent the message. Another agent would take the answer for its own.
+	// from is the agent that sent the message. Only this agent gets the answer: another agent could
+	// take it for the answer to an order of its own.
 	from *link
 }
 

@@ -30,7 +30,8 @@ func TestClientsOfTheLargestJob(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatIsTooLong checks that the caller gets an error.
+// TestAnAnswerThatIsTooLong checks that the agent gets an error instead of an answer that is too
+// long.
 func TestAnAnswerThatIsTooLong(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// The names in the directory begin with a dot. No job's name may begin so.
+	// The names in the directory begin with a dot, because no job's name may begin with a dot.
 	socketName = ".keeper"
 	logName    = ".keeper.log"
 )
@@ -79,7 +79,7 @@ func lockDir(dir string) (*os.File, error) {
 
 // reach connects to a running keeper, or else starts one.
 func reach(dir *os.File) (*net.UnixConn, error) {
-	// A path below /proc/self/fd fits a socket's name (108 bytes, unix(7)).
+	// A path below /proc/self/fd always fits into a socket's name (108 bytes, unix(7)).
 	addr := &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), socketName), Net: "unix"}
 	conn, err := net.DialUnix("unix", nil, addr)
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {

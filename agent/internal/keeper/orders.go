@@ -245,7 +245,7 @@ func (k *keeper) serveStore(m message, fds []int) error {
 		Allow:      func(from netip.Addr) bool { return kept.peers.Load().Has(from) },
 		MaxClients: func() int { return int(kept.most.Load()) },
 		Warn: func(err error) {
-			if !errors.Is(err, tcpstore.ErrVanished) { // the rank's exit is reported
+			if !errors.Is(err, tcpstore.ErrVanished) { // the exit of the rank is reported instead
 				go k.post(func() { k.warn(fmt.Errorf("store of job %s: %w", m.Job, err)) })
 			}
 		},

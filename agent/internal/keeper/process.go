@@ -79,8 +79,8 @@ type keptRank struct {
 	files   []int
 }
 
-// keptConn is an agent's connection, which must not end before the ranks are dead. former says that
-// the agent has died.
+// keptConn is an agent's connection to the coordinator, which must not end before the ranks are
+// dead. former says that the agent has died.
 type keptConn struct {
 	id     int
 	file   *os.File
@@ -102,7 +102,7 @@ type keptStore struct {
 
 // serve keeps ranks until the agent orders the end, or until the lease ends without an agent.
 func serve() error {
-	// Ranks would inherit ignored signals.
+	// Catch these signals instead of ignoring them: ranks would inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), helper.Signals()...)
 	unix.CloseOnExec(keeperSocket)
 	if err := helper.Rename(keeperName); err != nil {
@@ -232,7 +232,7 @@ func (k *keeper) expire() {
 }
 
 // tell sends a message to the agent. If the agent does not read, the keeper ends: such an agent
-// cannot renew its lease either, and the next agent could not know which messages it received.
+// cannot renew its lease either, and the next agent could not know which messages have arrived.
 func (k *keeper) tell(m message, fds ...int) {
 	if k.link == nil {
 		return

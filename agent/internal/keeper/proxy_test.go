@@ -72,7 +72,7 @@ func TestPeersInPieces(t *testing.T) {
 	k := open(t, t.TempDir(), "it is not a node of the job")
 	comes := func(s *Store, want bool) {
 		t.Helper()
-		s.Status() // this is handled after the orders before
+		s.Status() // the keeper handles this order after the earlier ones
 		limit := patience
 		if !want {
 			limit = 200 * time.Millisecond

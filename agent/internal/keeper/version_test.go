@@ -32,7 +32,7 @@ func otherKeeper(t *testing.T, dir string, words ...message) {
 
 func TestAKeeperOfAnotherProtocol(t *testing.T) {
 	dir := t.TempDir()
-	otherKeeper(t, dir, message{Do: doJoined, ID: protocol + 1, At: proc.BootTime() + time.Hour + 400*time.Millisecond}) // the time is rounded
+	otherKeeper(t, dir, message{Do: doJoined, ID: protocol + 1, At: proc.BootTime() + time.Hour + 400*time.Millisecond}) // the error rounds the time
 	_, err := Open(dir, nil)
 	if err == nil || !strings.Contains(err.Error(), "keeper belongs to another version of golaunch (protocol 3, this one has 2): its ranks end in 1h0m0s, unless") {
 		t.Errorf("it is opened: %v", err)
@@ -51,8 +51,8 @@ func TestANewerKeeper(t *testing.T) {
 	must(t, k.Leave())
 }
 
-// TestANewerAgent sends orders and fields that this keeper does not know. The agent learns that
-// from the answers, and can continue.
+// TestANewerAgent sends orders and fields that this keeper does not know. The answers say which
+// orders the keeper does not know, and the agent can continue.
 func TestANewerAgent(t *testing.T) {
 	k := open(t, t.TempDir())
 	if _, err := k.ask(message{Do: "novelty"}); err == nil || !strings.Contains(err.Error(), `does not know the order "novelty"`) {

@@ -47,7 +47,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	replicas map[string]*replica
-	// call is the number of the newest request. It begins with the time, so that it is higher than
+	// call is the number of the newest request. It starts from the time, so that it is higher than
 	// any number of an earlier server.
 	call int64
 }

@@ -88,7 +88,7 @@ func client(t *testing.T, s *Server) pb.LighthouseServiceClient {
 func TestRealManagers(t *testing.T) {
 	python, dirs := versions(t)
 	for _, dir := range dirs {
-		c := newCoordinator(t, 3, 3) // two managers would not wait for one without a heartbeat
+		c := newCoordinator(t, 3, 3) // with a lower minimum, two managers would not wait for the third before its first heartbeat
 		p := startTorchft(t, python, dir)
 		for group, s := range c.servers {
 			p.do("manager r%d %s 1", group, s.URL())
@@ -194,8 +194,8 @@ func TestManyRequests(t *testing.T) {
 	}
 }
 
-// TestAClientThatGivesUp checks that the server forgets such a client, and that the client may ask
-// again.
+// TestAClientThatGivesUp checks that the server forgets a client that gives up, and that the client
+// may ask again.
 func TestAClientThatGivesUp(t *testing.T) {
 	c := newCoordinator(t, 1, 2)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -21,7 +21,7 @@ const (
 )
 
 // Reach connects to a port without sending anything. A refused connection counts as success only
-// with acceptRefusal. Otherwise a firewall or another machine may have refused it. The error is the
+// with acceptRefusal, because a firewall or another machine may have refused it. The error is the
 // last reason, as the C library words it.
 func Reach(ctx context.Context, addr string, acceptRefusal bool) error {
 	ctx, cancel := context.WithTimeout(ctx, reachLimit)

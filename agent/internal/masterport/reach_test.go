@@ -45,7 +45,7 @@ func TestReachingAPort(t *testing.T) {
 	check := func(what string, late bool, want string) {
 		t.Helper()
 		got := reach(late)
-		for range 20 { // half a second is not enough for a machine with much to do
+		for range 20 { // half a second is not enough for a busy machine
 			if got == want {
 				return
 			}

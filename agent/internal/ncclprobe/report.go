@@ -22,14 +22,14 @@ const (
 
 // Progress compares NCCL's reports about a job at two times.
 type Progress struct {
-	// launched counts the collectives that all ranks have started. It is valid once asked.
+	// launched counts the collectives that all ranks have started. It is valid if asked is true.
 	launched uint64
 	asked    bool
 }
 
 // Ask reports whether the job has progressed since the last call, and which processes are behind
-// the others. It reports neither if NCCL does not answer: before 2.28.7, or in a program without
-// NCCL.
+// the others. It reports neither if no NCCL answers. NCCL before 2.28.7 does not, and some programs
+// have no NCCL.
 func (p *Progress) Ask(ctx context.Context, addrs []string) (moved bool, behind []job.Client) {
 	report, err := ask(ctx, addrs)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // dirWatch tells of new files in a directory (inotify(7)).
 type dirWatch struct {
 	file *os.File
-	// changed receives a value after a change, and is closed with the file.
+	// changed receives a value after a change, and is closed when file is closed.
 	changed chan struct{}
 }
 
@@ -49,7 +49,7 @@ func (w *dirWatch) ready(r ranks.Rank, over <-chan struct{}) bool {
 		}
 		select {
 		case <-w.changed:
-		case <-r.Reported: // after the report of its exit: a rank that succeeded must not count as stopped
+		case <-r.Reported: // wait for the report of the rank's exit, so that a rank that succeeded does not count as stopped
 			return true
 		case <-over:
 			return false

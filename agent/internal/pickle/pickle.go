@@ -1,5 +1,5 @@
 // Package pickle reads Python's pickles. It never calls or imports anything. The caller's [Values]
-// decide what the dicts and objects of a pickle become.
+// make Go values of the dicts and objects of a pickle.
 package pickle
 
 import (
@@ -10,8 +10,9 @@ import (
 	"math"
 )
 
-// Values make the values of a pickle other than None (nil), strings, int64, float64 and bool. A
-// list, a set and a string of bytes become nil. Items and pairs are valid only during the call.
+// Values make the tuples, dicts and objects of a pickle. Other values become a string, an int64, a
+// float64 or a bool. None, lists, sets and strings of bytes become nil. Items and pairs are valid
+// only during the call.
 type Values interface {
 	// Tuple makes a tuple of its items.
 	Tuple(items []any) any
@@ -50,7 +51,7 @@ func Read(text []byte, values Values) (value any, err error) {
 	return m.run(), nil
 }
 
-// failure says why a pickle cannot be read. It is a panic of the machine.
+// failure says why a pickle cannot be read. The machine panics with it.
 type failure struct{ error }
 
 func bad(format string, args ...any) failure { return failure{fmt.Errorf(format, args...)} }

@@ -73,8 +73,8 @@ func errorAnswer(cause string) []byte {
 // takenAnswer is a launcher's answer to a request: b'ok', in protocol 3.
 func takenAnswer() []byte { return []byte("\x00\x00\x00\x07\x80\x03C\x02ok.") }
 
-// configAnswer gives a client its configuration. For what the answer leaves out, the client uses
-// the defaults of its version.
+// configAnswer gives a client its configuration. The client uses the defaults of its version for
+// whatever the answer omits.
 func configAnswer(c Config, l Limits, skip bool) []byte {
 	a := newAnswer()
 	a.object("data", "OkMsg")

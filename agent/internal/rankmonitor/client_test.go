@@ -205,7 +205,7 @@ func talk(t *testing.T, python, version string) {
 	if err := json.Unmarshal([]byte(limits), &first); err != nil {
 		t.Fatal(err)
 	}
-	got := c.run("", "1 init %s", strings.ReplaceAll(state, " ", "")) // as from a checkpoint
+	got := c.run("", "1 init %s", strings.ReplaceAll(state, " ", "")) // the state is as a checkpoint has it
 	if err := json.Unmarshal([]byte(got), &second); err != nil || fmt.Sprint(first[:2]) != fmt.Sprint(second[:2]) {
 		t.Errorf("a client with the state %s starts with %s: %v", state, got, err)
 	}

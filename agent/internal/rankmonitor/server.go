@@ -23,10 +23,10 @@ import (
 )
 
 const (
-	// settle is how long a rank is overdue before this is reported. An agent that was stopped first
-	// reads what ranks have sent meanwhile. NVRx's own monitor looks every 5 s. Programs depend on
-	// that: they learn limits of a few milliseconds for saves to a fast disk. again is the time
-	// until the next report.
+	// settle is how long a rank is overdue before the monitor reports it. NVRx's own monitor looks
+	// every 5 s, and programs depend on that: they learn limits of a few milliseconds for saves to
+	// a fast disk. An agent that was stopped also needs time to read what ranks have sent
+	// meanwhile. again is the time until the next report.
 	settle = 5 * time.Second
 	again  = 5 * time.Second
 )

@@ -143,7 +143,7 @@ func TestOthersLookForAListener(t *testing.T) {
 		return conn
 	}
 	var all []net.Conn
-	for range ranksocket.MaxConns { // meanwhile no other connection is accepted
+	for range ranksocket.MaxConns { // the server accepts no connection beyond these
 		all = append(all, talk())
 	}
 	b.mine.Store(1)
@@ -152,7 +152,7 @@ func TestOthersLookForAListener(t *testing.T) {
 	all[0].Close()
 	awaitEnd(t, stays)
 	b.mine.Store(0)
-	talk() // the earlier connections were looked at
+	talk() // by now the server has examined the earlier connections
 	if len(b.warns) != 1 {
 		t.Errorf("%d warnings, want one of the process that stays", len(b.warns))
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// session is what the process of a rank has said since it began to talk. It follows
+// session notes the messages of a rank's process since its first message. It follows
 // rank_monitor_server.py of NVRx 0.7, with one exception: any section that is open for too long
 // counts.
 type session struct {
@@ -147,7 +147,7 @@ func (s *session) sectionLimit(name string) time.Duration {
 }
 
 // sooner returns the wait that ends first. A wait with a limit precedes one without. Of two waits
-// without a limit it returns the later one, because that one says more.
+// without a limit it returns the later wait, because the newer activity says more.
 func sooner(a, b wait) wait {
 	switch {
 	case a.by.IsZero() && b.by.IsZero():

@@ -27,7 +27,7 @@ type Starter struct {
 	Keeper     *keeper.Keeper
 }
 
-// Scope makes a scope. A keeper passes about, in JSON, to the next agent.
+// Scope makes a scope. A keeper passes the value of about, in JSON, to the next agent.
 func (s Starter) Scope(name string, about any) (Scope, error) {
 	if s.Keeper == nil {
 		return s.Supervisor.Scope(name)
@@ -39,7 +39,8 @@ func (s Starter) Scope(name string, about any) (Scope, error) {
 	return s.Keeper.Scope(name, data)
 }
 
-// Start starts a process. A keeper passes about and the files to the next agent.
+// Start starts a process. A keeper passes the value of about, in JSON, and the files to the next
+// agent.
 func Start(in Scope, c proc.Command, about any, files ...*os.File) (*proc.Process, error) {
 	kept, ok := in.(*keeper.Scope)
 	if !ok {
@@ -52,7 +53,8 @@ func Start(in Scope, c proc.Command, about any, files ...*os.File) (*proc.Proces
 	return kept.Start(c, data, files...)
 }
 
-// Dismiss ends the processes that wait in a scope. A keeper has no such processes.
+// Dismiss ends the processes of a scope that still wait to become ranks. A keeper has no such
+// processes.
 func Dismiss(s Scope) {
 	if own, ok := s.(*proc.Scope); ok {
 		own.Dismiss()

@@ -200,7 +200,8 @@ func (s *Sockets) Close() {
 	}
 }
 
-// Complain warns of a client's error. It does not warn when a client only ends.
+// Complain warns of a client's error. It does not warn if the client has only closed its
+// connection.
 func (s *Sockets) Complain(who string, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
 		return

@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// GPUMemory returns which processes use the memory of the node's GPUs now; samples may be older. It
-// returns no GPU while no rank runs.
+// GPUMemory returns which processes use the memory of the node's GPUs. It asks the driver now,
+// unlike samples, which may be older. It returns no GPU while no rank runs.
 func (s *Sampler) GPUMemory(ctx context.Context) ([]wire.GPU, error) {
 	type answer struct {
 		gpus []wire.GPU

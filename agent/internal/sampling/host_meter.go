@@ -40,7 +40,7 @@ func newHostMeter() hostMeter {
 // portCounters finds a counter of each port: the standard one
 // (Documentation/ABI/stable/sysfs-class-infiniband) or EFA's.
 func portCounters(standard, efa string) (all []portCounter) {
-	ports, _ := filepath.Glob("/sys/class/infiniband/*/ports/*") // the pattern is good
+	ports, _ := filepath.Glob("/sys/class/infiniband/*/ports/*") // the pattern is valid, so there is no error
 	for _, port := range ports {
 		for _, c := range []portCounter{{filepath.Join(port, "counters", standard), 4}, {filepath.Join(port, "hw_counters", efa), 1}} {
 			if _, err := os.Stat(c.file); err == nil {

@@ -108,7 +108,8 @@ func (r *rank) used(members []proc.Member, now time.Time) report.Usage {
 	}
 	v.Processes, v.Memory = float64(len(members)), float64(memory)
 	if span := next.at.Sub(r.last.at).Seconds(); span > 0 && !r.last.at.IsZero() {
-		// The usage of a process that has ended may be missing from the sum.
+		// The difference is negative if a process has ended whose usage is missing from the new
+		// sum.
 		v.CPUs = max(0, (next.cpu-r.last.cpu).Seconds()/span)
 		v.Faults = max(0, float64(int64(next.faults-r.last.faults))/span)
 		v.IO = max(0, float64(int64(next.io-r.last.io))/span)

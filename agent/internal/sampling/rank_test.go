@@ -15,8 +15,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestFirstLook checks that the first look has no rates, because an adopted rank has used much
-// before.
+// TestFirstLook checks that the first look has no rates, because an adopted rank may have used much
+// CPU time before.
 func TestFirstLook(t *testing.T) {
 	m, now := &rank{}, time.Now()
 	first := m.used([]proc.Member{{CPU: 80 * time.Hour, IO: 1 << 40}}, now)

@@ -45,7 +45,7 @@ func written(pid int) (files []string) {
 }
 
 // locate returns the checkpoint that a file belongs to. In a directory that the user has named,
-// each file belongs to one.
+// each file belongs to a checkpoint.
 func (w *Watch) locate(file string) (dir, name string, ok bool) {
 	dir, name, ok = checkpoint.Locate(file)
 	if w.Dir == "" {
@@ -103,13 +103,13 @@ type answer struct {
 	looked bool
 	at     time.Time
 	// shared says that all nodes see the files; the first nodes of the job then prove the
-	// checkpoint. asked says that the question was only this one.
+	// checkpoint. asked says that the question was only whether they see them.
 	shared, asked bool
 	finding       checkpoint.Finding
 }
 
 // newest looks for the newest checkpoint in a directory that has changed, unless the first nodes of
-// the job do.
+// the job look there.
 func (w *Watch) newest(p place) func() answer {
 	distant := w.NodeRank >= provers
 	return func() answer {
@@ -128,11 +128,12 @@ func (w *Watch) newest(p place) func() answer {
 	}
 }
 
-// disk does one operation at a time with the user's files. A file server that does not answer stops
-// only the disk.
+// disk does one operation at a time with the user's files. A file server that does not answer then
+// blocks only the disk, not the watch.
 type disk struct {
 	rights *safefile.Rights
-	// pending is since when an answer is missing. The answer comes from found.
+	// pending says that an answer is missing, and since is when the question was asked. found
+	// delivers the answer.
 	pending bool
 	since   time.Time
 	found   chan answer

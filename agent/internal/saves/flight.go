@@ -6,7 +6,7 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/checkpoint"
 )
 
-// flight is a checkpoint that is not proved yet.
+// flight is a checkpoint that is not yet proved to be complete.
 type flight struct {
 	dir, name string
 	// began is when the checkpoint was first seen. changed is when it was last open or different.

@@ -23,7 +23,7 @@ func (w *Watch) Hurry(until time.Time, seen func()) {
 	h := hurry{until: until, seen: seen, limit: time.Now().Add(seenLimit)}
 	select {
 	case w.hurry <- h:
-	default: // the watch has not even received an earlier one
+	default: // the watch has not received the previous announcement yet, which suffices
 	}
 }
 

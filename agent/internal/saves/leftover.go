@@ -80,7 +80,7 @@ func (l Leftovers) Check(ctx context.Context) {
 				l.Report(ev)
 				break
 			}
-			setAside = false // set aside only one: the next one may be complete in an unknown way
+			setAside = false // set aside only one, in case golaunch wrongly takes this program's checkpoints for partial
 			if err := l.setAside(ctx, dir, found); err != nil {
 				ev.Why += "; it is not set aside: " + err.Error()
 				l.Report(ev)
@@ -186,8 +186,8 @@ func (l Leftovers) setAside(ctx context.Context, dir string, found leftover) err
 }
 
 // aside is the directory beside the checkpoints where golaunch puts the partial ones. A new name
-// beside the checkpoints would not do: torchtitan, Lightning, NeMo and others find the step in any
-// name that contains it.
+// beside the checkpoints would not suffice: torchtitan, Lightning, NeMo and others find the step in
+// any name that contains it.
 const aside = "partial"
 
 // rename moves a checkpoint to aside. It fails if the name is taken there, or if the checkpoint's

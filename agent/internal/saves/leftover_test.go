@@ -28,7 +28,7 @@ func write(t *testing.T, text string, path ...string) {
 	}
 }
 
-// names returns the names in a directory, and in the one for partial checkpoints.
+// names returns the names in a directory, and in its directory for partial checkpoints.
 func names(t *testing.T, dir string) (all []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -55,8 +55,8 @@ func checkpoint200(t *testing.T, dir string) {
 	write(t, "state", dir, "checkpoint-200", "optimizer.bin")
 }
 
-// check returns the reports of a start with a job on this machine alone. It calls during while it
-// waits.
+// check returns the reports of a start with a job on this machine alone. It calls the function
+// during while it waits.
 func check(l Leftovers, during func()) (all []job.Saved) {
 	l.Base.Node = "n1"
 	l.Report = func(ev job.Saved) { all = append(all, ev) }

@@ -24,12 +24,13 @@ const (
 	// finishes an asynchronous checkpoint at a later step.
 	patience = 10 * time.Minute
 	// lastLimit bounds the look at checkpoints after the ranks have ended. answerLimit bounds each
-	// answer of the disk during that look. A restart waits for both. If the ranks were to be
-	// stopped, only the deadline counts.
+	// answer of the disk during that look. A restart waits for both. If a notice has announced the
+	// end of the ranks, the look may last until the announced deadline.
 	lastLimit   = 5 * time.Second
 	answerLimit = 2 * time.Second
 	// lookEvery is how often the caller looks at the processes, unless the watch is in a hurry. All
-	// nodes that write a checkpoint have reported it within lookEvery and a second for the message.
+	// nodes that write a checkpoint have reported it within lookEvery, plus a second for the
+	// message.
 	lookEvery = 5 * time.Second
 	// maxFlights and maxPlaces bound how many checkpoints and directories the watch follows at a
 	// time.
@@ -258,8 +259,9 @@ func (w *Watch) heard(a answer, now time.Time) {
 	}
 }
 
-// heardOfAll returns when each node that writes a checkpoint has reported that it does. If each
-// node has its own part, an earlier proof would count for the parts of the other nodes.
+// heardOfAll returns the time by which each node that writes the checkpoint has reported that. If
+// each node has its own part of the checkpoint, a proof before that time would count for the parts
+// of the other nodes.
 func (w *Watch) heardOfAll(f *flight, a answer) time.Time {
 	switch {
 	case a.shared || f.missed || w.Nodes < 2 || w.ended:
@@ -270,8 +272,8 @@ func (w *Watch) heardOfAll(f *flight, a answer) time.Time {
 	return f.began.Add(lookEvery + time.Second)
 }
 
-// complete reports a checkpoint that is proved. Files of an earlier checkpoint with the same name
-// may be older than its beginning.
+// complete reports a checkpoint that is proved. Files that are much older than the beginning may be
+// of an earlier checkpoint with the same name.
 func (w *Watch) complete(f *flight, a answer, now time.Time) {
 	began, ended := f.began, a.finding.Newest
 	if ended.After(now) || ended.Before(began) && !f.missed {

@@ -180,7 +180,7 @@ func TestUnmarked(t *testing.T) {
 	b := watch(t, dir, NewPlaces())
 	path := filepath.Join(dir, "mine")
 	finish := create(t, filepath.Join(path, "weights.dat"))
-	other := create(t, filepath.Join(t.TempDir(), "ckpt_1.pt")) // elsewhere
+	other := create(t, filepath.Join(t.TempDir(), "ckpt_1.pt")) // a file outside the user's directory, which must not be reported
 	defer other()
 	b.look()
 	b.next(job.SaveBegan, path)

@@ -91,8 +91,8 @@ func (u usage) moves(every time.Duration, gpu bool) bool {
 }
 
 // heartbeat reports whether there is a new heartbeat. The heartbeat file may be removed, for
-// example at the end of the user's last session (RemoveIPC in logind.conf(5)). That says nothing
-// about the rank.
+// example at the end of the user's last session (RemoveIPC in logind.conf(5)). The removal says
+// nothing about the rank.
 func (m *movement) heartbeat() bool {
 	b := ranks.LastHeartbeat(m.Output)
 	if b == (ranks.Heartbeat{}) {

@@ -16,11 +16,12 @@ import (
 )
 
 // Looks is how often the watch looks at ranks in --hang-timeout. The watch counts looks instead of
-// time, so that ranks do not hang because their node was paused.
+// time, so that ranks do not seem to hang after a pause of their node.
 const (
 	Looks = 4
-	// halfway is how many looks a rank must stand still to be listed, so that steps can be
-	// compared. A continuing stall is reported again after as many looks.
+	// halfway is the number of looks without movement after which a report lists a rank, so that
+	// the coordinator can compare the steps of ranks. A continuing stall is reported again after as
+	// many looks.
 	halfway = Looks / 2
 )
 
@@ -28,8 +29,8 @@ const (
 type Options struct {
 	// Base has the node, the unit and the attempt for each report.
 	Base job.Stalled
-	// AsksNCCL says that this node asks NCCL. One node does, because NCCL knows about the whole
-	// job.
+	// AsksNCCL says that this node asks NCCL. Only one node asks, because NCCL knows about the
+	// whole job.
 	AsksNCCL bool
 	// Limit is how long ranks may stand still; 0 watches nothing. Ticks, if not nil, says when to
 	// look.
@@ -169,8 +170,8 @@ func allStill(live []*movement, n int) bool {
 	return !slices.ContainsFunc(live, func(m *movement) bool { return m.still < n })
 }
 
-// askNCCL asks NCCL about a job in trouble. If the job progresses on other nodes, the ranks here
-// count as moving.
+// askNCCL asks NCCL about the job when all ranks here stand still. If the job progresses on other
+// nodes, the ranks here count as moving.
 func (w *watch) askNCCL(ctx context.Context, live []*movement) []job.Client {
 	if !w.AsksNCCL || len(live) == 0 || live[0].RAS == "" || !allStill(live, halfway) {
 		return nil
@@ -225,8 +226,8 @@ func (w *watch) said() map[int]ranksocket.Wait {
 	return said
 }
 
-// lookAtPower asks the driver about the GPUs of ranks that show no other movement. It compares from
-// the second call on.
+// lookAtPower asks the driver about the GPUs of ranks that show no other movement. It compares
+// their energy with the previous call, so the first call finds no movement.
 func (w *watch) lookAtPower(ctx context.Context, live []*movement) {
 	quiet := func(m *movement) bool {
 		return m.Bundle.GPU != nil && m.Bundle.GPU.UUID != "" && !m.beats && m.still > 0

@@ -37,8 +37,8 @@ func Files(count int) error {
 	return nil
 }
 
-// These are the limits of execve(2), in bytes. The first is for one string. The others are the
-// least and the most for all strings, with any limit of the stack.
+// These are the limits of execve(2), in bytes. The first is for one string. The other two bound the
+// limit for all strings, which is a quarter of the stack's limit.
 const (
 	maxString    = 128 << 10
 	leastStrings = 128 << 10

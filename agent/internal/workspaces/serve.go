@@ -32,8 +32,8 @@ const (
 	maxConns = 16
 )
 
-// forWorkspaces returns the TLS configuration for this protocol. The port of a coordinator or a
-// controller serves no workspaces.
+// forWorkspaces returns the TLS configuration for this protocol. The handshake fails at the port of
+// a coordinator or a controller, which serves no workspaces.
 func forWorkspaces(config *tls.Config) *tls.Config {
 	config = config.Clone()
 	config.NextProtos = []string{protocol}

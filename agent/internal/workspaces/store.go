@@ -28,9 +28,9 @@ type Options struct {
 	Coordinator interface {
 		Fetch(ctx context.Context, w report.Workspace, f *session.Fetcher) error
 	}
-	// Addr is where this node serves workspaces to others. Server is the TLS configuration for
-	// that, and Client the one towards other nodes. Without them this node serves no workspaces,
-	// and gets them only from the coordinator.
+	// Addr is where this node serves workspaces to others. Server is the TLS configuration for this
+	// service, and Client the TLS configuration to get workspaces from other nodes. Without them
+	// this node serves no workspaces, and gets them only from the coordinator.
 	Addr           netip.Addr
 	Server, Client *tls.Config
 	// Warn gets the reason why workspaces cannot be served.

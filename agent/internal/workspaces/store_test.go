@@ -26,13 +26,13 @@ type coordinator struct {
 	archive *workspace.Archive
 	// tickets has an entry for each transfer that may begin; nil permits any number.
 	tickets chan struct{}
-	// source is where a node gets the workspace first. It is empty if that is this coordinator.
-	// failed gets the reason why the node could not get it there.
+	// source, unless it is empty, is the address of a node from which others first try to get the
+	// workspace. failed gets the error of each such try, or nil.
 	source string
 	failed chan error
 	// served gets the address at which each node serves the workspace.
 	served chan string
-	// cut breaks the first transfer after a half.
+	// cut breaks the first transfer when half of it is sent.
 	cut bool
 }
 
@@ -179,8 +179,8 @@ func TestBetweenNodes(t *testing.T) {
 	}
 }
 
-// TestABrokenTransfer checks that a broken transfer begins anew, and that a failed one is tried
-// again for the next attempt.
+// TestABrokenTransfer checks that a broken transfer begins anew, and that the node tries a failed
+// transfer again for the next attempt.
 func TestABrokenTransfer(t *testing.T) {
 	c := packed(t)
 	c.cut = true
@@ -216,7 +216,7 @@ func TestTheNextAgent(t *testing.T) {
 		t.Errorf("the next agent has %s: %v", u.Dir(), err)
 	}
 	must(t, u.Close())
-	u = open(next, c, Former{Dir: dead.Dir()}) // the directory was not made completely
+	u = open(next, c, Former{Dir: dead.Dir()}) // without the lock: the earlier agent has not finished the directory
 	has(t, u)
 	must(t, u.Close())
 }

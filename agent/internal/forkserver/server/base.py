@@ -1,20 +1,20 @@
 # The fork server of golaunch imports modules once, and forks each rank from itself.
 #
 # It runs as `python FLAGS -c STUB WHAT` with the flags of the ranks' own interpreter. Its standard
-# input is a socket to golaunch, from which STUB reads this text. A message is its length in 4
-# bytes, big-endian, and words that end in NUL. The server reports its imports. Each message to the
-# server then asks for one fork, and brings that fork's own connection to golaunch.
+# input is a socket to golaunch, from which STUB reads this text. A message consists of its length
+# in 4 bytes, big-endian, and of words that end in NUL. First the server reports its imports. Each
+# later message to the server asks for one fork, and carries the fork's own connection to golaunch.
 #
 # clone3 with CLONE_PARENT makes a fork a child of golaunch, as if golaunch had forked it. The fork
-# reports its pid while it is in this server's session: golaunch finds the fork in that session even
+# first reports its pid. It is then still in this server's session, so golaunch finds it there even
 # if the report is lost. Once golaunch lets the fork continue, the fork makes a session of its own
 # and reports that. It then waits, perhaps for hours, for the order that says which rank to become.
-# It answers when it is that rank, or with the reason why it must not become that rank, and waits
-# for permission to run.
+# It answers that it has become the rank, or why it must not become the rank. Last, it waits for
+# permission to run.
 #
-# Nothing here may leave a trace in a rank. This text has a namespace of its own, and only two
-# frames are on the stack below a rank's program. golaunch joins the files to one text in a fixed
-# order, so the files share their names.
+# Nothing here may leave a trace in a rank. Therefore this text has a namespace of its own, and has
+# only two frames on the stack below a rank's program. golaunch joins the files of this directory to
+# one text, in a fixed order, so each file can use the names of the others.
 
 import _collections_abc
 import _socket
@@ -32,7 +32,7 @@ import time
 from itertools import compress
 
 __file__ = "<golaunch>"
-for name in ("b", "os", "struct", "sys"):  # the stub's names, which a program would take for its own
+for name in ("b", "os", "struct", "sys"):  # the stub's names, which the program must not see
     vars(sys.modules["__main__"]).pop(name, None)
 at_start = frozenset(sys.modules)
 socket = _socket.socket(fileno=os.dup(0))
@@ -51,9 +51,9 @@ CLONE_PARENT, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_INTO_CGROUP = 0x80
 PR_SET_PDEATHSIG, PR_SET_MM, PR_SET_MM_MAP, PR_GET_TID_ADDRESS = 1, 35, 14, 40
 MPOL_PREFERRED = 1
 MAX_NAMES = 20000
-TORCH_SEED = 67280421310721  # default_rng_seed_val in c10/core/GeneratorImpl.h: the same in every process before torch 2.15
+TORCH_SEED = 67280421310721  # default_rng_seed_val in c10/core/GeneratorImpl.h, the same in every process before torch 2.15
 MAX_MESSAGE = 64 << 20
-MARK = b"RANKGUARD_"  # begins the variable that marks descendants; server and ranks differ in it
+MARK = b"RANKGUARD_"  # begins the name of a variable that marks descendants; it differs in ranks
 
 
 def syscalls(*args):

@@ -2,7 +2,7 @@
 
 
 def fork(fds, kernel, before):
-    """Makes a fork with the given connection to golaunch and, perhaps, cgroup. Returns True there."""
+    """Makes a fork with the given connection and perhaps cgroup. Returns True only in the fork."""
     global socket
     kernel.told = fds[0]
     why = unsafe(before, fds, memory=False)
@@ -28,8 +28,8 @@ def fork(fds, kernel, before):
 
 
 def become(kernel, wrapper, variables, effects, generators):
-    """Waits for an order, and turns this fork into the process that fork and exec would have made,
-    up to its first line. Returns the order."""
+    """Waits for an order, and makes this fork like a process that fork and exec would have made for
+    the order, just before the first line of its program. Returns the order."""
     order = Order(*receive())
     wrapper.wrap(order)
     script = os.path.join(os.fsdecode(order.dir), os.fsdecode(order.program))
@@ -88,8 +88,8 @@ def kind(fd):
 
 
 def reopen(fd, name):
-    """Makes a standard stream for another kind of file, as CPython does (create_stdio in
-    pylifecycle.c)."""
+    """Makes a standard stream anew for a file of another kind, as CPython does at its start
+    (create_stdio in pylifecycle.c)."""
     old = getattr(sys, name)
     if old is None:
         return

@@ -2,9 +2,9 @@
 
 
 def load(names, variables, effects, before, lenient, spent):
-    """Imports modules, and notes the time that each takes. Returns the traceback of the first
-    import that fails, unless lenient, or the module that makes this process unfit to be forked, and
-    why."""
+    """Imports modules, and notes the time that each takes. Returns a traceback, a module and a
+    reason. The traceback is of the first import that fails, unless lenient. The module, for this
+    reason, makes this process unfit to be forked."""
     for name in names:
         effects.name = name
         if name in sys.modules:
@@ -36,8 +36,8 @@ def slowest(spent):
 
 
 def record(path, folder):
-    """Lists the modules that a program has loaded from outside its own folder, which its user may
-    edit."""
+    """Writes the names of the modules that a program has loaded to a file. It omits modules in the
+    program's own folder, because its user may edit them."""
     names = []
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
@@ -54,7 +54,7 @@ def record(path, folder):
             f.write("".join(name + "\n" for name in names[:MAX_NAMES]))
         os.replace(new, path)
     except (OSError, UnicodeError):
-        pass  # the next run imports the module itself
+        pass  # without the list, the ranks of the next run import the modules themselves
 
 
 def origins():
@@ -67,8 +67,8 @@ def origins():
 
 
 class Stamps:
-    """Knows size, time and inode of the files of modules before they were read. golaunch compares
-    them later: a file may change while others are still imported."""
+    """Notes size, time and inode of the files of modules before they are read. golaunch compares
+    them later, because a file may change while other files are still imported."""
 
     def __init__(self):
         self.of, self.seen = {}, set()
@@ -87,7 +87,7 @@ class Stamps:
 
     def __exit__(self, *_):
         FROZEN._find_spec = self.plain
-        self.note(*origins())  # other importers may have found more
+        self.note(*origins())  # other importers may have found more files
 
     def note(self, *paths):
         for path in paths:
@@ -100,7 +100,7 @@ class Stamps:
                     try:
                         st = os.stat(path)
                         break
-                    except NotADirectoryError:  # inside an archive
+                    except NotADirectoryError:  # the path is inside an archive
                         path = os.path.dirname(path)
             except (OSError, ValueError):
                 continue

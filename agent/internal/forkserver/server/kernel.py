@@ -11,14 +11,15 @@ class CloneArgs(ctypes.Structure):
 
 
 def number_of_thread(cleared):
-    """Returns where the C library keeps this thread's tid: at the address that the kernel clears
-    when the thread ends, or since glibc 2.43 where the description for libthread_db says."""
+    """Returns the address at which the C library keeps this thread's tid. The kernel clears the tid
+    there when the thread ends. Since glibc 2.43 the address is another one, which the C library
+    describes for libthread_db."""
     places = [cleared]
     try:
         libc.pthread_self.restype = ctypes.c_void_p
         places.append(libc.pthread_self() + (ctypes.c_uint32 * 3).in_dll(libc, "_thread_db_pthread_tid")[2])  # (bits, elements, offset in bytes)
     except ValueError:
-        pass  # before glibc 2.34 it was in another library
+        pass  # before glibc 2.34 the description was in another library
     for place in places:
         if place and ctypes.c_int.from_address(place).value == os.getpid():
             return place
@@ -26,7 +27,7 @@ def number_of_thread(cleared):
 
 
 class Kernel:
-    """Does what the C library's fork would have done, in the child and with the kernel."""
+    """Forks by a system call, and does in the child what the C library's fork would have done."""
 
     def __init__(self):
         self.told = -1
@@ -54,12 +55,12 @@ class Kernel:
         return MemoryMap(brk=libc.sbrk(0), exe_fd=0xFFFFFFFF, **{name: int(field[n]) for name, n in where.items()})
 
     def clone(self, cgroup):
-        """Forks. Returns 0 in the child, once golaunch knows it."""
+        """Forks. Returns 0 in the child once golaunch knows the child."""
         pid = self.clone3(cgroup)
         if pid == 0:
             try:
                 self.announce()
-            except BaseException:  # this process must not go on as a second server
+            except BaseException:  # the child must not continue as a second server
                 libc._exit(1)
             python.PyOS_AfterFork_Child()
         return pid
@@ -91,8 +92,8 @@ class Kernel:
         return pid
 
     def announce(self):
-        """Reports the child as early as golaunch may know of it: the other parts of a fork in
-        Python take longer."""
+        """Reports the child to golaunch early: before Python completes the fork, which takes
+        longer."""
         libc.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
         self.tell("pid", libc.getpid())
         byte = ctypes.create_string_buffer(1)

@@ -1,5 +1,5 @@
 class Order:
-    """An order for a rank: its program and arguments, and what the kernel keeps of a process."""
+    """An order to become a rank: program, arguments, environment, directory, files, placement."""
 
     def __init__(self, words, fds):
         self.fds = fds
@@ -11,13 +11,13 @@ class Order:
 
 
 class Wrapper:
-    """Knows the changes by a script that has started this interpreter, such as pyenv's."""
+    """Knows what a script that started this interpreter, such as pyenv's, has changed."""
 
     def __init__(self, given):
         given = pairs(given)
         self.changed = {name: value for name, value in pairs(words_of("environ")).items() if given.get(name) != value and not name.startswith(MARK)}
         self.removed = given.keys() - pairs(words_of("environ")).keys()
-        # CPython sets LC_CTYPE in the C locale (PEP 538).
+        # CPython itself sets LC_CTYPE if the locale is C (PEP 538).
         self.own = {name: value for name, value in os.environb.items() if name not in pairs(words_of("environ"))}
         self.name = words_of("cmdline")[0]
 

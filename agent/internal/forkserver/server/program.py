@@ -2,7 +2,7 @@
 
 
 def prepare(order):
-    """Sets up sys.path and __main__ for a program, and returns it as a function with arguments."""
+    """Sets up sys.path and __main__ for a program. Returns a function to run it, with arguments."""
     main = vars(sys.modules["__main__"])
     program = os.fsdecode(order.program)
     safe = sys.flags.isolated or getattr(sys.flags, "safe_path", False)
@@ -77,7 +77,7 @@ def trim():
 
     def shown(kind, value, tb):
         sys.excepthook = hook
-        tb = tb and tb.tb_next  # the stub
+        tb = tb and tb.tb_next  # the frame of the stub
         while tb and tb.tb_frame.f_code.co_filename == __file__:
             tb = tb.tb_next
         if value is not None:

@@ -1,7 +1,7 @@
 def entropy():
-    """Returns the generators and seeds of NumPy and torch that were seeded at random, which every
-    fork would repeat, and why they cannot be seeded anew, or "". It does not see frozen objects
-    (gc.freeze)."""
+    """Returns the generators and seeds of NumPy and torch that were seeded at random, because every
+    fork would repeat their numbers. Also returns why they cannot be seeded anew, or "". It does not
+    see frozen objects (gc.freeze)."""
     kinds = set()
     for name, of in ("numpy.random", "BitGenerator"), ("numpy.random", "SeedSequence"), ("torch", "Generator"):
         new = [getattr(sys.modules.get(name), of, None)]
@@ -12,8 +12,8 @@ def entropy():
                 new += kind.__subclasses__()
     if not kinds:
         return [], ""
-    # The collector does not track torch's generators, nor objects that hold nothing else. Their
-    # referrers lead to them.
+    # The garbage collector does not track torch's generators, nor dicts and tuples that hold only
+    # untracked objects. Find them from the objects that refer to them.
     found, seen, look = {}, set(), [o for o in gc.get_objects() if type(o) not in REFERS_TO_NONE]
     while look:
         referents = gc.get_referents(*look)
@@ -35,8 +35,8 @@ REFERS_TO_NONE = {type(str.join), type(object.__init__), type(type.__dict__["__d
 
 
 def is_random(o):
-    """Reports whether a seed is random: it then has 128 bits in NumPy, and 53 or 64 in torch, and
-    is never as small as a constant in a program."""
+    """Reports whether a seed is random. A random seed has 128 bits in NumPy, and 53 or 64 in torch,
+    so it is larger than a constant in a program."""
     if hasattr(o, "initial_seed"):
         return o.initial_seed() >> 32 and o.initial_seed() != TORCH_SEED
     seeds = o if hasattr(o, "spawn_key") else getattr(o, "seed_seq", getattr(o, "_seed_seq", None))  # _seed_seq before NumPy 1.25
@@ -70,16 +70,16 @@ def reseed(generators):
     while generators:
         generator = generators.pop()
         if generator is getattr(sys.modules.get("torch"), "default_generator", None):
-            sys.modules["torch"].seed()  # also those of GPUs, which do not exist yet
-        elif hasattr(generator, "seed"):  # of the module random, or torch's
+            sys.modules["torch"].seed()  # also for GPUs, whose generators do not exist yet
+        elif hasattr(generator, "seed"):  # a generator of the module random, or of torch
             generator.seed()
         else:
             generator.__setstate__(fresh(generator))
 
 
 def fresh(o):
-    """Returns a fresh state for one of NumPy's generators or seeds; None for an object that seeds
-    itself."""
+    """Returns a fresh state for one of NumPy's generators or seeds. Returns None for an object with
+    a method seed."""
     if hasattr(o, "seed"):
         return None
     return type(o)().__reduce__()[2] if hasattr(o, "spawn_key") else type(o)().__getstate__()

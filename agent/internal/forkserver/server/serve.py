@@ -1,5 +1,5 @@
 def serve():
-    """Imports, reports that, and forks. Returns in each fork, with its order."""
+    """Imports the modules, reports that, and forks. Returns only in forks, each with its order."""
     if sys.implementation.name != "cpython" or not (3, 9) <= sys.version_info[:2] <= (3, 14):
         send("failed", "%s %d.%d is not CPython 3.9 to 3.14" % (sys.implementation.name, *sys.version_info[:2]))
         os._exit(1)
@@ -37,7 +37,7 @@ def serve():
     if names and not why:
         found, unfit = entropy()
         generators, why = generators + found, unfit
-    gc.freeze()  # keeps the ranks' collectors off the shared memory
+    gc.freeze()  # the ranks' collectors then do not write to shared memory, which would copy it
     send("ready", "%.6f" % (time.monotonic() - began), error, culprit, why, slowest(spent), *stamps.words())
     while True:
         fds = receive()[1]

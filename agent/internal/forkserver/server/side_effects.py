@@ -1,23 +1,23 @@
 # --- Side effects of imports
 
-# The side effects of importing these packages, and Python's own modules, do no harm in a fork: exit
-# handlers that free things which each process has for itself, caches of the user, and process ids
-# that are compared before they are relied on.
+# Importing these packages, or Python's own modules, has only side effects that do no harm in a
+# fork: exit handlers that free what each process has for itself, caches of the user, and process
+# ids that the package compares with the current one before it uses them.
 HARMLESS = {
     "PIL", "certifi", "filelock", "fsspec", "h5py", "joblib", "llvmlite", "matplotlib", "multiprocess", "numba", "psutil", "pyarrow", "ray",
     "torch", "triton", "verl",
 }  # fmt: skip
-# These ask for the process id on behalf of their callers.
+# These modules ask for the process id on behalf of their callers.
 FOR_CALLERS = {"multiprocessing.process", "psutil", "psutil._pslinux"}
 STANDARD = os.path.join(os.path.dirname(os.__file__), "")
 HERE = "/proc/self/cwd"
-MODULE_DICT = type(sys).__dict__["__dict__"]  # without the loading of a lazy module
+MODULE_DICT = type(sys).__dict__["__dict__"]  # reads a module's dict without loading a lazy module
 
 
 class Watched:
-    # A function in C with a hook: tell is called before the function, and the result of tell is
-    # called after it. As an attribute of a class, the object is no method, like the function
-    # itself.
+    # A function in C with a hook: a call first calls tell, then the function, and then the result
+    # of tell. Like the function itself, the object does not become a method when it is an attribute
+    # of a class.
     __slots__ = ("plain", "tell")
 
     def __init__(self, plain, tell):
@@ -35,7 +35,7 @@ class Watched:
 
 
 class SideEffects:
-    """Knows the effects of imports that each rank would have for itself: files, exit handlers, and
+    """Notes effects of imports that each rank must have for itself: files, exit handlers, and
     effects that depend on the process id."""
 
     def __init__(self):
@@ -53,8 +53,8 @@ class SideEffects:
         return self
 
     def __exit__(self, *_):
-        """Restores the plain functions in all modules that have imported a watched one. Watched
-        functions that are kept elsewhere have no hook any more."""
+        """Restores the plain functions in all modules that have imported watched functions. Watched
+        functions that are kept elsewhere lose their hooks."""
         for module, name, watched in self.watched:
             setattr(module, name, watched.plain)
             watched.tell = nothing
@@ -66,7 +66,7 @@ class SideEffects:
                         names[name] = value.plain
 
     def found(self):
-        """Returns a thing that forks of this process cannot share, or ""."""
+        """Returns what forks of this process cannot share, or ""."""
         if not self.why and self.dir != os.readlink(HERE):
             self.why = "the working directory is %s and was %s" % (os.readlink(HERE), self.dir)
         for path, module in self.files:
@@ -76,8 +76,8 @@ class SideEffects:
         return self.why
 
     def maker(self, depth):
-        """Returns the module whose import has made the call, or "" if its side effects are
-        harmless. The call is depth frames above."""
+        """Returns the module whose import has made the call, or "" if the module's side effects are
+        harmless. The frame of the call is depth frames above this frame."""
         frame = sys._getframe(depth)
         while not of_module(frame.f_code) and frame.f_back:
             frame = frame.f_back
@@ -140,7 +140,7 @@ def nothing(*_, **__):
 
 
 def makes(path, anew):
-    """Reports whether opening a path for writing makes a file, or one anew; a device stays as it is."""
+    """Reports whether opening a path for writing makes a file, or empties it if anew is set."""
     return not os.path.exists(path) or anew and os.path.isfile(path)
 
 
@@ -149,12 +149,12 @@ def finalize():
 
 
 def module_of(function):
-    function = getattr(function, "func", function)  # for a partial
+    function = getattr(function, "func", function)  # the function of a functools.partial
     return getattr(function, "__module__", None) or ""
 
 
 def of_module(code):
-    """Reports whether code is a module's own, or this server's below it, and not executed text."""
+    """Reports whether code is the body of a module from a file, or code of this server."""
     return code.co_filename == __file__ or code.co_name == "<module>" and not code.co_filename.startswith("<")
 
 

@@ -11,14 +11,14 @@ def descriptors():
         try:
             found[int(fd)] = os.fstat(int(fd))
         except OSError:
-            pass  # the descriptor of the listing itself
+            pass  # the descriptor was that of the listing itself
     return found
 
 
 def shared(fd, st, before):
-    """Reports whether forked processes would share a thing that each should have for itself: an
-    offset, locks or a connection. Ranks that are not forked also share files that were open before
-    the imports."""
+    """Reports whether forked processes would share what each should have for itself: an offset,
+    locks or a connection. Files that were open before the imports do not count, because ranks share
+    these even if they are not forked."""
     was = before.get(fd)
     if was is not None and (was.st_dev, was.st_ino, was.st_rdev) == (st.st_dev, st.st_ino, st.st_rdev):
         return False
@@ -33,8 +33,8 @@ def shared(fd, st, before):
 
 
 def unsafe(before, but=(), memory=True):
-    """Returns why this process cannot be forked, or "". The descriptors in but came with an order.
-    The check of the memory takes a millisecond."""
+    """Returns why this process cannot be forked, or "". It ignores the descriptors in but, which
+    came with an order. With memory, it also checks the memory, which takes a millisecond."""
     threads = os.listdir("/proc/self/task")
     if len(threads) > 1:
         return "%d threads run in it" % len(threads)
@@ -59,9 +59,9 @@ def unsafe(before, but=(), memory=True):
 
 
 def calm():
-    """Ends threads that libraries end before a fork (pthread_atfork) and start again when needed,
-    as OpenBLAS does. It forks a process that exits at once. A thread is gone a moment after it has
-    ended."""
+    """Ends the threads of libraries, such as OpenBLAS, that end them before a fork (pthread_atfork)
+    and start them again when needed. To this end it forks a process that exits at once. It waits,
+    because a thread is listed for a moment after it has ended."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
@@ -77,7 +77,7 @@ def calm():
 
 
 def cuda_is_initialized():
-    """Asks the driver: before cuInit, its functions fail with CUDA_ERROR_NOT_INITIALIZED, 3."""
+    """Asks the driver, whose functions fail with CUDA_ERROR_NOT_INITIALIZED, 3, before cuInit."""
     try:
         driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
         context = ctypes.c_void_p()
@@ -87,8 +87,8 @@ def cuda_is_initialized():
 
 
 def shadowed(folder):
-    """Returns why a module in the program's folder shadows one that was imported from elsewhere, or
-    ""."""
+    """Returns which module in the program's folder shadows a module that was imported from
+    elsewhere, or ""."""
     try:
         entries = os.listdir(folder or ".")
     except OSError:

@@ -1,5 +1,5 @@
-# Libraries read variables with these names when they are loaded. Variables sees the reads of Python
-# code.
+# Libraries in C read variables whose names begin like this when they are loaded. The class
+# Variables sees only what Python code reads.
 READ_BY_LIBRARIES = (
     b"LD_", b"GLIBC_", b"MALLOC_", b"PYTHON", b"OMP_", b"GOMP_", b"KMP_", b"MKL_", b"OPENBLAS_", b"GOTO_", b"BLIS_", b"LC_", b"LANG",
     b"NUMEXPR_", b"VECLIB_", b"ATEN_", b"DNNL_", b"ONEDNN_", b"TZ", b"FSSPEC_", b"NUMBA_", b"TQDM_",
@@ -7,9 +7,9 @@ READ_BY_LIBRARIES = (
 
 
 class Variables:
-    """Knows which variables Python code has read during imports, and where, and which variables it
-    has changed. A loop over all items that looks for particular names, as in tqdm and numba, does
-    not count."""
+    """Notes which variables Python code reads during imports, in which module, and which variables
+    it changes. It ignores loops over all variables that look for particular names, as in tqdm and
+    numba."""
 
     def __init__(self):
         self.at_start = dict(os.environb)
@@ -37,15 +37,15 @@ class Variables:
         self.changes = {name: now.get(name) for name in now.keys() | self.at_start.keys() if now.get(name) != self.at_start.get(name)}
 
     def copied(self):
-        """Returns which module keeps a copy of all variables, or "": the copy lacks the rank's own
-        variables."""
+        """Returns which module keeps a copy of all variables, or "". Such a copy would lack the
+        rank's own variables."""
         for module, names in self.listed.items():
             if names and names <= self.of_module.get(module, set()) and copy_of(names):
                 return "%s has a copy of all variables, without those of a rank" % module
         return ""
 
     def differs(self, env):
-        """Returns which variable was read with another value than the rank has, or ""."""
+        """Returns which variable was read with a value other than the rank's, or ""."""
         for name in env.keys() | self.at_start.keys():
             if env.get(name) != self.at_start.get(name):
                 if name in self.names and not name.startswith(MARK):
@@ -55,7 +55,7 @@ class Variables:
         return ""
 
     def change(self):
-        """Changes the variables of a rank as the modules have changed this process's."""
+        """Changes a rank's variables as the modules have changed the variables of this process."""
         for name, value in self.changes.items():
             if value is None:
                 os.environb.pop(name, None)
@@ -64,7 +64,7 @@ class Variables:
 
 
 LOOPS = {_collections_abc.ItemsView.__iter__.__code__, _collections_abc.ValuesView.__iter__.__code__}
-LOOK_FOR_THEIR_OWN = {"fsspec.config", "ctypes.util", "subprocess"}  # in a copy; the last two make it for a child
+LOOK_FOR_THEIR_OWN = {"fsspec.config", "ctypes.util", "subprocess"}  # in a copy; the last two make the copy for a child process
 
 
 def copy_of(names):
