@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// BenchmarkDecide makes a decision for 1,000 nodes and 10,000 jobs in the queue: all alike, all for
-// a GPU, or of many kinds; behind a job that is blocked, or with backfill.
+// BenchmarkDecide makes a decision for 1,000 nodes and 10,000 jobs in the queue. The jobs are all
+// alike, all for a GPU, or of many kinds. They wait behind a job that is blocked, or with backfill.
 func BenchmarkDecide(b *testing.B) {
 	kinds := []Kind{
 		{Name: "a100-8", Node: gpus(8), Max: 1000, Idle: time.Minute, StartTimeout: time.Hour, Cost: 3},
@@ -51,8 +51,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkCoordinator does what a coordinator does for a decision about a full cluster of 1,000
-// nodes with 10,000 jobs in the queue.
+// BenchmarkCoordinator takes all the steps of a coordinator for a decision about a full cluster of
+// 1,000 nodes with 10,000 jobs in the queue.
 func BenchmarkCoordinator(b *testing.B) {
 	const nodes, queued = 1000, 10_000
 	state, pool := cluster.New(), NewPool()

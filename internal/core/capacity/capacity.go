@@ -1,17 +1,18 @@
 // Package capacity decides which nodes a cluster requests from providers, and which it gives back.
 //
 // [Decide] takes the queue, the present nodes, the requested nodes and the time, and returns the
-// actions that follow. A [Pool] has the requested nodes, as a function of the log. So each
-// coordinator of a log knows every node that the log's coordinators have requested. Like
-// internal/core/cluster the package reads no clock, network or randomness; [placement.Solve] is its
-// arithmetic.
+// actions that follow. A [Pool] has the requested nodes. It depends only on the log, so a
+// coordinator that takes over also knows the nodes that its predecessors requested. Like
+// internal/core/cluster, the package reads no clock, network or randomness. It calls
+// [placement.Solve] to find out whether nodes suffice for a job.
 //
 // These rules hold:
 //
 //   - Jobs are served in the order of the queue, with the nodes that are free now or on their way.
-//     Nodes are requested for the first job that lacks any, then for the next such job, and so on.
-//   - Nodes are requested only if they complete a job. Behind a job that cannot be completed, only
-//     jobs with Backfill get nodes, as in the queue.
+//     Nodes are requested for the first job that lacks nodes, then for the next such job, and so
+//     on.
+//   - Nodes are requested only if they complete a job, which then has all the nodes that it needs.
+//     Behind a job that cannot be completed, only jobs with Backfill get nodes, as in the queue.
 //   - Of the kinds that complete a job, the kind with the highest Priority is taken, then the
 //     cheapest, then the first. If no kind alone completes the job, nodes of several kinds are
 //     requested.
@@ -21,8 +22,8 @@
 //   - A node that no job holds and no waiting job will get is idle. The node is drained once it has
 //     been idle for its kind's Idle, and deleted once its agent has left. A requested node that no
 //     job needs any more is given up after the same time. Each kind keeps Min nodes.
-//   - If no nodes of a kind are requested for a time of at most holdTime, the other nodes of the
-//     first job are kept meanwhile.
+//   - While a kind cannot be requested, but will be within holdTime, the first blocked job keeps
+//     the nodes that it can already use.
 //   - A lost node that does not return within rejoinTime is deleted. Until then the queue does not
 //     count on the node, but Max includes it.
 //   - A node with a job or a reservation is never deleted.
@@ -61,7 +62,7 @@ type Kind struct {
 	StartTimeout time.Duration
 }
 
-// Code is why something is done.
+// Code is the reason for an action.
 type Code string
 
 const (
@@ -75,12 +76,12 @@ const (
 	CodeUnneeded Code = "unneeded"
 	// CodeLate: the node did not join within StartTimeout.
 	CodeLate Code = "late"
-	// CodeLost: its agent was lost. CodeLeft: its agent has left after a drain.
+	// CodeLost: the node's agent was lost. CodeLeft: the node's agent has left after a drain.
 	CodeLost Code = "lost"
 	CodeLeft Code = "left"
 )
 
-// Action is something to be done.
+// Action is something that the caller of [Decide] must do.
 //
 //sumtype:decl
 type Action interface{ action() }
@@ -93,7 +94,7 @@ type (
 		Code  Code
 		Why   string
 	}
-	// Drain stops a node from being given to jobs. Its agent then leaves.
+	// Drain stops the cluster from giving a node to jobs. The node's agent then leaves.
 	Drain struct {
 		Node, Tag string
 		Code      Code
@@ -118,19 +119,20 @@ func (Delete) action()  {}
 type Situation struct {
 	Now   time.Time
 	Kinds []Kind
-	// Max bounds the nodes of all kinds together, in addition to the Max of each kind; 0 is no
-	// bound. Each kind keeps room for its Min.
+	// Max bounds the nodes of all kinds together, in addition to the Max of each kind; 0 means no
+	// bound. A request for one kind leaves room for the Min of the other kinds.
 	Max  int
 	Pool *Pool
 	// Demands are the jobs that wait for nodes, in the order of the queue. Offers are all nodes.
 	Demands []cluster.Demand
 	Offers  []cluster.Offer
-	// Waits are from the last decision; nil at first.
+	// Waits is from the last [Decision], or nil at first.
 	Waits map[Wait]time.Time
 }
 
-// Wait is what a decision waits for before it gives back a node: CodeIdle that no job has needed the
-// node for long enough, CodeLate and CodeLost that the node has not come or come back.
+// Wait identifies a wait that ends with the return of a node to its provider. With CodeIdle the
+// wait lasts while no job needs the node, with CodeLate until the node joins, and with CodeLost
+// until the lost node joins again.
 type Wait struct {
 	Tag  string
 	Code Code
@@ -139,9 +141,11 @@ type Wait struct {
 // Decision is a list of actions that must now be carried out.
 type Decision struct {
 	Actions []Action
-	// Waits says when waits began that the log does not date. It is for the next [Situation].
+	// Waits is when those waits began whose beginning is not in the log. The next [Situation] needs
+	// it.
 	Waits map[Wait]time.Time
-	// Next is when to decide again if no event comes before; zero for never.
+	// Next is when to decide again if no event happens earlier. It is zero if only an event can
+	// change the decision.
 	Next time.Time
 	// Blocked is the first job for which no nodes can be requested, and Why is the reason; both are
 	// empty if there is no such job.

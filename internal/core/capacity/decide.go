@@ -15,7 +15,8 @@ import (
 // restarted.
 const rejoinTime = time.Minute
 
-// leaveLimit is how long an idle drained node may stay before it is deleted nevertheless.
+// leaveLimit is how long the agent of an idle drained node may take to leave. After that the node
+// is deleted anyway.
 const leaveLimit = 5 * time.Minute
 
 // holdTime is how long nodes are kept, at most, for a job whose other nodes cannot be requested
@@ -29,14 +30,14 @@ type decision struct {
 	claims []Claim
 	offers map[string]cluster.Offer
 	supply *supply
-	// counts counts the claims of each kind until they are gone. active counts the claims whose
-	// nodes jobs can have, now or later.
+	// counts is the number of claims of each kind, including claims that were released but are not
+	// gone yet. active is the number of claims whose nodes jobs can have, now or later.
 	counts, active map[string]int
 	// needed are the tags of the nodes that waiting jobs get.
 	needed map[string]bool
 	// unusable says why no node of a kind is requested now.
 	unusable map[string]string
-	// soon are kinds of which no node is requested for a short while only.
+	// soon has the unusable kinds that can be requested again within holdTime.
 	soon map[string]bool
 	// asked has the jobs for which nodes are requested, by kind.
 	asked map[string][]string
@@ -71,7 +72,8 @@ func (d *decision) kind(name string) (Kind, bool) {
 	return d.Kinds[i], true
 }
 
-// count records the nodes that are present or on their way. Present nodes come first.
+// count counts the claims and fills the supply: first with the nodes that are present, then with
+// the nodes that are on their way.
 func (d *decision) count() {
 	tags := map[string]string{}
 	for _, c := range d.claims {
@@ -105,7 +107,8 @@ func (d *decision) count() {
 // coming is a name for a node on its way. No real node has such a name.
 func coming(tag string) string { return "\x00" + tag }
 
-// judgeKinds finds the kinds of which no node is requested for a while.
+// judgeKinds finds the kinds that cannot be requested now, because of a recent failure or because a
+// node has less than its kind promises.
 func (d *decision) judgeKinds() {
 	for _, k := range d.Kinds {
 		if b := d.Pool.Backoffs[k.Name]; b.lasts(d.Now) {
@@ -174,7 +177,8 @@ func (d *decision) serve() {
 	}
 }
 
-// provide reports whether a job has all it needs, or gets it.
+// provide reports whether the supply and further requested nodes give a job all that it needs. If
+// so, it reserves them for the job.
 func (d *decision) provide(demand cluster.Demand) bool {
 	plan, ok := d.supply.solve(demand)
 	if !ok && !d.ask(demand) {
@@ -190,7 +194,7 @@ func (d *decision) provide(demand cluster.Demand) bool {
 }
 
 // hold keeps the nodes of the first blocked job if the kinds of its other nodes are unusable for a
-// short time only. So one refusal does not cost the rest of a gang.
+// short time only. So a provider that refuses one node does not cost a gang its other nodes.
 func (d *decision) hold(demand cluster.Demand) {
 	kinds := slices.DeleteFunc(slices.Clone(d.Kinds), func(k Kind) bool {
 		return !d.usable(k) && !d.soon[k.Name] || d.room(k) == 0
@@ -256,7 +260,7 @@ func (d *decision) left(k Kind) int {
 	return left
 }
 
-// offer is a number of nodes of some kinds that complete a job.
+// offer says how many nodes of each kind complete a job.
 type offer struct {
 	nodes map[string]int
 	cost  float64
@@ -297,8 +301,8 @@ func (d *decision) ask(demand cluster.Demand) bool {
 	return o.nodes != nil
 }
 
-// least finds the fewest nodes that complete a job: all possible nodes of the first kinds, and as
-// few as possible of the last.
+// least finds the fewest nodes that complete a job. It takes all possible nodes of one kind before
+// it takes nodes of the next kind.
 func (d *decision) least(demand cluster.Demand, kinds ...Kind) offer {
 	limit := most(demand.Request)
 	o := offer{nodes: map[string]int{}}
@@ -446,9 +450,9 @@ func (d *decision) idle(tag string, limit time.Duration) bool {
 	return !d.needed[tag] && d.waited(tag, CodeIdle, time.Time{}, limit)
 }
 
-// waited reports whether a wait has lasted for the time of limit. If the log does not say when the
-// wait began, or says that it is yet to begin because the clock was set back, the wait began when a
-// decision first saw it.
+// waited reports whether a wait has lasted for the time of limit. began is when the wait began. If
+// began is zero, or in the future because the clock was set back, the wait began when a decision
+// first saw it.
 func (d *decision) waited(tag string, code Code, began time.Time, limit time.Duration) bool {
 	if began.IsZero() || began.After(d.Now) {
 		w := Wait{tag, code}
@@ -461,7 +465,7 @@ func (d *decision) waited(tag string, code Code, began time.Time, limit time.Dur
 	return d.reached(began.Add(limit))
 }
 
-// reached reports whether a time has come. If not, the next decision is due then.
+// reached reports whether a time has come. If not, it schedules the next decision for that time.
 func (d *decision) reached(at time.Time) bool {
 	if d.Now.Before(at) {
 		d.due(at)

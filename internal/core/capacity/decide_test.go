@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// scene is a situation in words: nodes and claims are added in order.
+// scene is a situation to which a test adds nodes and claims one after another.
 type scene struct {
 	Situation
 	nodes int
@@ -270,7 +270,7 @@ func TestANodeThatIsNeededAgainIsNotIdle(t *testing.T) {
 	}
 }
 
-// TestTheClockIsSetBack by a day: each wait then lasts as long as usual.
+// TestTheClockIsSetBack sets the clock back by a day. Each wait then lasts as long as usual.
 func TestTheClockIsSetBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(s *scene, c Claim)

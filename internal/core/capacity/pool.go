@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Claim is a node that was requested from a provider, until the provider no longer has it
-// (Karpenter's NodeClaim).
+// Claim is the record of a node that was requested from a provider, until the provider no longer
+// has the node. Karpenter calls it a NodeClaim.
 type Claim struct {
 	// Tag is the name by which the provider knows the node. It is unique for all time. Seq is the
 	// claim's number.
@@ -61,7 +61,8 @@ type (
 		Nodes int
 		Why   string
 	}
-	// Released gives back a claim. The provider is asked to delete the node until it is Gone.
+	// Released gives back a claim. The coordinator asks the provider to delete the node until Gone
+	// follows.
 	Released struct {
 		Tag  string
 		Code Code
@@ -70,7 +71,8 @@ type (
 	// Failed says that the node of a claim is not what its kind promises.
 	Failed struct{ Tag, Why string }
 	// Gone says that the provider refused a claim or does not have its node. If the claim was not
-	// released before, Gone releases it, because the provider may have been wrong.
+	// released before, Gone only releases it, because the provider may be wrong: the claim ends
+	// with the next Gone.
 	Gone struct{ Tag, Why string }
 )
 
@@ -79,8 +81,8 @@ func (Released) event()  {}
 func (Failed) event()    {}
 func (Gone) event()      {}
 
-// Apply applies the next event. An event about a claim that is not there changes nothing. The epoch
-// is that of the log, and makes the tags of different logs differ.
+// Apply applies the next event. An event about a claim that does not exist changes nothing. epoch
+// is the epoch of the log, and makes the tags of different logs differ.
 func (p *Pool) Apply(at time.Time, epoch string, ev Event) {
 	switch ev := ev.(type) {
 	case Requested:
@@ -167,8 +169,8 @@ func (p *Pool) Lost(at time.Time, node, tag string, drained bool) {
 	}
 }
 
-// KindOf is the kind of a node with these labels: the kind of its claim or, for a node that no
-// provider has made, the kind that its label names; empty if there is none.
+// KindOf is the kind of a node with these labels, or empty. A node with a claim has the claim's
+// kind. The kind of a node that no provider has made is in its label.
 func (p *Pool) KindOf(labels map[string]string) string {
 	if c, ours := p.Claims[labels[TagLabel]]; ours {
 		return c.Kind
@@ -190,8 +192,8 @@ const (
 	maxBackoff = 15 * time.Minute
 )
 
-// lasts reports whether no node of the kind is requested yet. No backoff is longer than maxBackoff,
-// so one that seems to be longer is from before the clock was set back.
+// lasts reports whether no node of the kind is requested yet. No backoff is longer than maxBackoff.
+// If one seems to be longer, the clock was set back meanwhile, and the backoff no longer counts.
 func (b Backoff) lasts(at time.Time) bool {
 	return at.Before(b.Until) && b.Until.Sub(at) <= maxBackoff
 }
@@ -210,10 +212,11 @@ func (p *Pool) failed(at time.Time, kind, why string) {
 	p.Backoffs[kind] = Backoff{Failures: b.Failures + 1, Until: at.Add(wait), Why: why}
 }
 
-// epochLen is how much of an epoch a tag has: 30 bits.
+// epochLen is how many characters of an epoch a tag has. They hold 30 bits.
 const epochLen = 6
 
-// tagOf is a DNS label (RFC 1123) if the kind's name is one of at most MaxKind bytes.
+// tagOf returns the tag of a claim. The tag is a DNS label (RFC 1123) if the kind's name is a DNS
+// label of at most MaxKind bytes.
 func tagOf(kind, epoch string, seq int) string {
 	return kind + "-" + strings.ToLower(epoch[:min(len(epoch), epochLen)]) + "-" + strconv.Itoa(seq)
 }

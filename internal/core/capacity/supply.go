@@ -11,8 +11,8 @@ import (
 )
 
 // supply has the nodes that jobs can have: free shares of present nodes, and requested nodes. Nodes
-// are alike if no request can tell them apart; a request is tried on a few nodes of each kind of
-// alike nodes.
+// are alike if no request can tell them apart. Of many alike nodes, solve usually tries only as
+// many as a request can use.
 type supply struct {
 	buckets map[shape]*bucket
 	order   []*bucket
@@ -28,7 +28,7 @@ type shape struct {
 	slots, unfit, role string
 }
 
-// bucket has nodes that are alike, the first to join at the front.
+// bucket has nodes that are alike, in the order in which they were added.
 type bucket struct {
 	shape shape
 	nodes []*node
@@ -39,7 +39,7 @@ type node struct {
 	tag    string
 	seq    int
 	bucket *bucket
-	// own says that the GPUs are a copy that may be changed.
+	// own says that GPUs is the node's own copy, which take may change.
 	own bool
 }
 
@@ -93,8 +93,8 @@ func freeGPUs(n placement.Node) (free int) {
 	return free
 }
 
-// solve plans a demand. If there are too few nodes, it does not call Solve, which would give a
-// reason for each node and take longer than for a plan.
+// solve plans a demand. If there are too few nodes, it does not call Solve, which would find a
+// reason for each node, and would take longer than it takes to find a plan.
 func (s *supply) solve(d cluster.Demand) (placement.Plan, bool) {
 	all := s.candidates(d)
 	if packs(d.Request) && len(all) < d.Request.MinNodes {
@@ -104,11 +104,11 @@ func (s *supply) solve(d cluster.Demand) (placement.Plan, bool) {
 	return plan, err == nil
 }
 
-// packs reports whether each placement group of a request has a node of its own.
+// packs reports whether a request needs a separate node for each placement group.
 func packs(r placement.Request) bool { return r.Strategy == placement.StrictPack || r.Strategy == "" }
 
-// candidates are some of the nodes. If there is a plan for a demand on all nodes, there is one on
-// the candidates.
+// candidates are enough of the nodes: if all nodes together allow a plan for a demand, the
+// candidates also do.
 func (s *supply) candidates(d cluster.Demand) []placement.Node {
 	list := slices.Clone(d.Holds)
 	for i := range list {
@@ -151,7 +151,7 @@ func only(n placement.Node, gpus []int) placement.Node {
 	return n
 }
 
-// most is the largest number of nodes on which a request can be placed.
+// most is the largest number of nodes that a request can use.
 func most(r placement.Request) int {
 	if packs(r) || r.PerNode[0] == placement.AllGPUs {
 		return r.MaxNodes
@@ -200,8 +200,8 @@ func (n *node) take(r placement.Request, g placement.Group) {
 	n.Memory = remaining(n.Memory, r.Memory*int64(len(g.Bundles)))
 }
 
-// remaining returns an amount in the form for placement: 0 means unknown, and less than 0 means
-// none.
+// remaining returns an amount as package placement expects it: 0 means unknown, and less than 0
+// means none.
 func remaining[T int | int64](has, less T) T {
 	switch {
 	case has == 0 || less == 0:
@@ -212,7 +212,7 @@ func remaining[T int | int64](has, less T) T {
 	return has - less
 }
 
-// alike returns a key that is the same for equal demands.
+// alike is a key. Equal demands have the same key.
 type alike struct {
 	nodes, per, cpus, perGPU int
 	gpu                      bool

@@ -25,7 +25,7 @@ var (
 	worldSeed = flag.Uint64("world-seed", 0, "make just this world, and print what happens in it")
 )
 
-// many returns 1,000 worlds with [suite.All], otherwise a quarter of them.
+// many returns the number of worlds: 1,000 with [suite.All], otherwise a quarter of that.
 func many() int {
 	if suite.All() {
 		return 1000
@@ -35,9 +35,10 @@ func many() int {
 
 // TestWorld lets jobs arrive at clusters without nodes. In every other world providers fail, nodes
 // join late, never or too small, spot nodes die and coordinators are replaced. In some of these
-// worlds the clock jumps by hours. In all of them no node is leaked, no node is deleted in use, and
-// each job ends. In the worlds without faults, a job waits at most for one start of a node longer
-// than necessary, and nodes cost at most 1.2 times as much as with separate nodes for each job.
+// worlds the clock jumps by hours. In all worlds no node is leaked, no node is deleted in use, and
+// each job ends. In the worlds without faults, a job waits longer than necessary by at most the
+// time that one node takes to start. There the nodes cost at most 1.2 times as much as with
+// separate nodes for each job.
 func TestWorld(t *testing.T) {
 	first, last := uint64(1), uint64(*worlds)
 	if *worldSeed != 0 {
@@ -74,7 +75,7 @@ type world struct {
 	rng    *rand.Rand
 	faults bool
 	kinds  []capacity.Kind
-	// most bounds the nodes of all kinds; 0 does not.
+	// most bounds the number of nodes of all kinds; 0 means no bound.
 	most int
 	now  time.Time
 	// calm is when faults end. skew is how far the clock of coordinators is ahead, in worlds with
@@ -86,8 +87,8 @@ type world struct {
 	state *replica.State
 	log   []replica.Entry
 	due   []replica.Entry
-	// waits, next and timers are the coordinator's memory, and created is its worker's. timers says
-	// when timers go off, whatever the clock says then.
+	// The coordinator remembers waits, next and timers, and its worker remembers created. timers
+	// says when each timer fires, in the time of now: a clock that jumps does not change it.
 	waits   map[capacity.Wait]time.Time
 	next    time.Time
 	timers  map[replica.TimerID]armed
@@ -177,7 +178,7 @@ func nodeOf(name string, gpus int) placement.Node {
 	return n
 }
 
-// clock is what the coordinator's clock says.
+// clock returns the time on the coordinator's clock.
 func (w *world) clock() time.Time { return w.now.Add(w.skew) }
 
 // jump sets the clock, by a day at most.
@@ -189,10 +190,10 @@ func (w *world) jump() {
 	}
 }
 
-// chance is true once in n, in the wild time of a world with faults.
+// chance is true once in n calls on average, while a world has faults.
 func (w *world) chance(n int) bool { return w.faults && w.now.Before(w.calm) && w.rng.IntN(n) == 0 }
 
-// apply applies an entry now and carries out what follows.
+// apply applies an entry now and carries out its effects.
 func (w *world) apply(e replica.Entry) {
 	e.At = w.clock()
 	w.log, w.changed = append(w.log, e), true
@@ -207,7 +208,7 @@ func (w *world) apply(e replica.Entry) {
 	}
 }
 
-// settle answers until nothing is due.
+// settle applies due entries until none is left.
 func (w *world) settle() {
 	for len(w.due) > 0 {
 		e := w.due[0]
@@ -243,7 +244,7 @@ func (w *world) act(id string, a job.Action) {
 		w.tell(id, job.Elapsed{Unit: a.Unit, Attempt: a.Attempt})
 	case job.Finish:
 		j.ended = w.now
-	default: // a limit on waiting, or about the hardware
+	default: // other actions limit a wait, or concern the hardware
 	}
 }
 
@@ -298,7 +299,7 @@ func (w *world) advance(j *arrival) {
 	switch {
 	case !j.submitted && !w.now.Before(j.at):
 		j.submitted = true
-		if w.faults { // a job that can never run is not this world's question
+		if w.faults { // in a world with faults, each job must be able to run
 			most := 0
 			for _, k := range w.kinds {
 				most += k.Max
@@ -445,8 +446,8 @@ func (w *world) decide() {
 	}
 }
 
-// work plays the workers of providers, and checks which nodes they delete and how many nodes there
-// are.
+// work does what the workers of providers do. It checks which nodes they delete and how many nodes
+// there are.
 func (w *world) work() error {
 	for _, c := range w.state.Capacity.Sorted() {
 		m := w.machines[c.Tag]
