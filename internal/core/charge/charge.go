@@ -26,7 +26,7 @@ func (t *Time) Add(o Time) { t.Nodes, t.GPUs = t.Nodes+o.Nodes, t.GPUs+o.GPUs }
 
 func (t *Time) take(o Time) { t.Nodes, t.GPUs = t.Nodes-o.Nodes, t.GPUs-o.GPUs }
 
-// Node is a node that the same jobs have held since some time. The node's time before that is
+// Node is a node that the same jobs have held since the time Since. The node's time before that is
 // already divided.
 type Node struct {
 	GPUs, CPUs int
@@ -37,8 +37,8 @@ type Node struct {
 // CPUs.
 type Share struct{ GPUs, CPUs int }
 
-// Divide returns the time that each share is charged for until a time, and the idle time. Nothing
-// is charged if the clock was set back meanwhile.
+// Divide divides the time of a node from Since until a time. It returns the time that each share is
+// charged for, and the idle time. Nothing is charged if the clock was set back meanwhile.
 func (n Node) Divide(until time.Time, shares []Share) (each []Time, idle Time) {
 	each = make([]Time, len(shares))
 	passed := until.UnixMilli() - n.Since.UnixMilli()
@@ -92,10 +92,11 @@ const (
 	maxPairs = 4096
 )
 
-// Pair is a user's part of a kind of nodes.
+// Pair is a user and a kind of node, for which a [Ledger] counts charges together.
 type Pair struct{ User, Kind string }
 
-// Ledger has the divided time of nodes, except the time of jobs that have ledgers of their own.
+// Ledger has the time of nodes that was divided already, except the charges of jobs that the
+// cluster still knows.
 type Ledger struct {
 	// Since is when the first node joined; zero before that.
 	Since time.Time
@@ -108,8 +109,8 @@ type Ledger struct {
 // NewLedger returns an empty ledger.
 func NewLedger() Ledger { return Ledger{Idle: map[string]Time{}, Users: map[Pair]Time{}} }
 
-// Begin notes that a node of a kind has joined, and returns the kind as which the node counts. If
-// there are too many kinds, that is the empty kind.
+// Begin notes that a node of a kind has joined. It returns the kind under which the node's time
+// counts, which is the empty kind if there are too many kinds.
 func (l *Ledger) Begin(at time.Time, kind string) string {
 	if l.Since.IsZero() {
 		l.Since = at
@@ -128,7 +129,8 @@ func (l *Ledger) Rest(kind string, idle Time) {
 }
 
 // Fold keeps the charges of a job by kind when the job is forgotten. If there is room for only some
-// of the kinds, these are the first by name.
+// of the kinds, these are the first by name. The charges for the other kinds count for
+// [report.OtherUsers].
 func (l *Ledger) Fold(user string, charged map[string]Time) {
 	for _, kind := range slices.Sorted(maps.Keys(charged)) {
 		p, t := Pair{user, kind}, charged[kind]

@@ -42,8 +42,8 @@ func TestDivide(t *testing.T) {
 	}
 }
 
-// TestNothingIsLost: charged time and idle time add up to all time, wherever the time is cut, and
-// neither is negative.
+// TestNothingIsLost checks that charged time and idle time add up to all time, wherever the time is
+// cut, and that neither is negative.
 func TestNothingIsLost(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -70,7 +70,8 @@ func TestNothingIsLost(t *testing.T) {
 	}
 }
 
-// TestLedgerIsBounded: users beyond the bound are counted together, and no time is lost.
+// TestLedgerIsBounded checks that users beyond the bound are counted together, and that no time is
+// lost.
 func TestLedgerIsBounded(t *testing.T) {
 	l := NewLedger()
 	for i := range 2 * MaxKinds {
