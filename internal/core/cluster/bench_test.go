@@ -23,7 +23,7 @@ func filled(nodes int) *State {
 	return s
 }
 
-// BenchmarkShortJobs submits and ends jobs of 1 node in a cluster of many.
+// BenchmarkShortJobs submits and ends jobs of 1 node in a cluster of many nodes.
 func BenchmarkShortJobs(b *testing.B) {
 	s := filled(manyNodes)
 	for i := 0; b.Loop(); i++ {

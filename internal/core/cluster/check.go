@@ -11,7 +11,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Check says why a submission is not possible now. Every [Submitted] must have passed it.
+// Check says why a job cannot be submitted now. The job of every [Submitted] must have passed
+// Check.
 func (s *State) Check(spec Spec) error {
 	r := spec.Job.Request
 	switch {

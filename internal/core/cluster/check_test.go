@@ -61,7 +61,8 @@ func (w *world) check(out Outcome) error {
 	return nil
 }
 
-// turn is 0 for jobs that hold nodes, because these jobs are served first.
+// turn orders jobs. It is 0 for jobs that hold nodes, because these jobs are served first, and 1
+// for others.
 func (w *world) turn(id string) int {
 	if len(w.job(id).held) > 0 {
 		return 0
@@ -70,7 +71,7 @@ func (w *world) turn(id string) int {
 }
 
 // checkJob checks that a job is in the queue if and only if it lacks nodes, that it knows why, and
-// what its phase says.
+// that its phase agrees.
 func (w *world) checkJob(j JobSummary) error {
 	r, e := w.job(j.Spec.Job.ID), w.state.jobs[j.Spec.Job.ID]
 	_, whole, wants := e.state.Wants()
@@ -98,7 +99,7 @@ func (w *world) checkJob(j JobSummary) error {
 	return nil
 }
 
-// checkNodes checks, by the records of the steps, that no two jobs hold the same GPU.
+// checkNodes checks that no two jobs hold the same GPU, according to the records of the steps.
 func (w *world) checkNodes() error {
 	for name := range w.nodes {
 		users, cpus := map[string]int{}, map[string]int{}
@@ -134,7 +135,7 @@ func (w *world) checkNodes() error {
 	return nil
 }
 
-// checkCounts compares the counts of the state with a new count.
+// checkCounts compares the counts of the state with what it counts itself.
 func (w *world) checkCounts() error {
 	for p, gpus := range w.state.used {
 		if gpus != w.used(p.user, p.priority) {
@@ -193,8 +194,8 @@ func (w *world) checkCharges() error {
 	return nil
 }
 
-// checkOrder checks that no job waited ahead of a job that got nodes. With backfill, it checks that
-// the first job lost nothing.
+// checkOrder checks that no job waited ahead of a job that got nodes. If jobs with backfill got
+// nodes, it checks that the first job lost nothing.
 func (w *world) checkOrder(out Outcome, waiting map[string][]string) error {
 	for i, r := range w.jobs {
 		list := waiting[r.Within]
@@ -329,8 +330,8 @@ func (w *world) infeasible(e *entry, kept map[string]bool) error {
 	return nil
 }
 
-// leftBy returns the part of a node that a job can have, by the records, if other jobs hold the
-// given shares.
+// leftBy returns the part of a node that a job can have if other jobs hold the given shares,
+// according to the records.
 func (w *world) leftBy(e *entry, n placement.Node, holds func(*record) bool) placement.Node {
 	limit := e.queue.reservation.colocated()
 	n.GPUs = slices.Clone(n.GPUs)

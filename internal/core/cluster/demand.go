@@ -20,8 +20,8 @@ type Demand struct {
 // Offer is the part of a node that jobs do not hold.
 type Offer struct {
 	Node, Free placement.Node
-	// Drained says that no job is given the node. Held says that a job or reservation holds a part
-	// of the node.
+	// Drained says that no job can get the node any more. Held says that a job or reservation holds
+	// a part of the node.
 	Drained, Held bool
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// exchange replaces each node that a job excludes by a free one before the job starts again. The
-// job keeps a node for which there is no free one.
+// exchange replaces each node that a job excludes with a free node before the job starts again. If
+// no free node can take its place, the job keeps the excluded node.
 func (s *State) exchange(e *entry) {
 	if e.OnlyJob || e.wait.queued || e.yields != nil {
 		return
@@ -39,8 +39,8 @@ func (s *State) replace(e *entry, name string) {
 	s.grant(e, plan, whole)
 }
 
-// substitute finds a node that can take the place of another one. Of the nodes that share most
-// levels of the network with it, it returns the first in the order of the job.
+// substitute finds a node that can take the place of an excluded node. Among the nodes that share
+// the most levels of the network with the excluded node, it chooses the first in the job's order.
 func (s *State) substitute(e *entry, name string) (placement.Plan, bool) {
 	r := e.state.Instead(name)
 	for sharing := 1; sharing <= e.queue.reservation.colocated(); sharing++ {

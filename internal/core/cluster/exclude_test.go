@@ -127,8 +127,8 @@ func (w *world) checkAvoided(r *record, out Outcome) error {
 	return nil
 }
 
-// offers returns the free parts, by the records, of the nodes that a job does not hold. With
-// avoiding, nodes that the job avoids are omitted.
+// offers returns the free parts of the nodes that a job does not hold, according to the records. If
+// avoiding is true, it omits nodes that the job avoids.
 func (w *world) offers(e *entry, avoiding bool) (nodes []placement.Node) {
 	for name, n := range w.nodes {
 		_, drained := w.drained[name]

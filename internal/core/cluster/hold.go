@@ -37,7 +37,7 @@ func (s *State) handOver(e *entry, share placement.Node) {
 
 // takeBack notes that a job no longer has a share of a node.
 func (s *State) takeBack(e *entry, node string) {
-	if n := s.nodes[node]; n != nil { // the last time of a lost node is charged
+	if n := s.nodes[node]; n != nil { // forget has already charged the time of a lost node
 		s.charge(n)
 	}
 	s.count(e, -len(e.held[node].GPUs))
@@ -60,8 +60,8 @@ func (s *State) count(e *entry, gpus int) {
 	}
 }
 
-// charge charges the holders of a node for its time until now. It is called before each change of
-// their shares.
+// charge charges the holders of a node for its time until now. It must be called before each change
+// of their shares.
 func (s *State) charge(n *clusterNode) {
 	holders, each, idle := n.divide(s.at)
 	for i, e := range holders {
@@ -74,8 +74,8 @@ func (s *State) charge(n *clusterNode) {
 	n.since = s.at
 }
 
-// divide returns the time that the holders of a node are to be charged for until a time, and the
-// idle time. A reservation is also charged for the shares of the jobs within it.
+// divide returns, for the time of a node until a given time, what each holder must be charged, and
+// the idle rest. A reservation is also charged for the shares of the jobs within it.
 func (n *clusterNode) divide(until time.Time) (holders []*entry, each []charge.Time, idle charge.Time) {
 	var shares []charge.Share
 	for _, e := range n.holders {
@@ -109,7 +109,7 @@ func (s *State) forget(n *clusterNode) {
 	delete(s.nodes, n.facts.Name)
 }
 
-// refresh counts anew the free resources of a node.
+// refresh counts the free resources of a node again.
 func (s *State) refresh(n *clusterNode) {
 	s.free -= n.freeGPUs
 	if n.counts {
@@ -126,8 +126,8 @@ func (s *State) refresh(n *clusterNode) {
 }
 
 // offer is the part of a node, or of a reservation's share of a node, that the jobs there leave
-// free, as if some of these jobs held nothing. Up to sharing jobs may hold one GPU. Jobs that take
-// turns on GPUs take turns on CPUs too.
+// free. The jobs in except count as if they held nothing. Up to sharing jobs may hold one GPU. Jobs
+// that take turns on GPUs take turns on CPUs too.
 func (n *clusterNode) offer(whole placement.Node, reservation *entry, sharing int, except map[*entry]bool) placement.Node {
 	left := whole
 	left.GPUs = slices.Clone(whole.GPUs)
@@ -157,8 +157,8 @@ func (n *clusterNode) offer(whole placement.Node, reservation *entry, sharing in
 	return left
 }
 
-// remaining returns the rest of an amount, in the form for placement: 0 means unknown, and less
-// than 0 means that nothing is left.
+// remaining returns the rest of an amount as package placement expects it: 0 means unknown, and
+// less than 0 means that nothing is left.
 func remaining[T int | int64](whole, left T) T {
 	switch {
 	case whole == 0:

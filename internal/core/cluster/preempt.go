@@ -18,8 +18,8 @@ import (
 // maxYield bounds the time that the ranks of a preempted job have to get ready.
 const maxYield = 10 * time.Minute
 
-// maxSpared bounds the tries to spare a victim, which begin with the last victim. Each try costs a
-// plan.
+// maxSpared bounds how often preempt tries to do without one of the victims, the last victim first.
+// Each try costs a plan.
 const maxSpared = 16
 
 // preempt makes jobs of lower priorities give up their nodes to the first job of the queue, for
@@ -79,7 +79,7 @@ func (s *State) preempt(e *entry) bool {
 
 // victims returns the jobs that may be preempted, in order: the lowest priority first and, within a
 // priority, the job that started last, because it loses the least (Slurm's preempt_youngest_first).
-// gone has the jobs that give up their nodes anyway.
+// gone has the jobs that give up their nodes in any case.
 func (s *State) victims(e *entry) (victims []*entry, gone map[*entry]bool) {
 	gone = map[*entry]bool{}
 	for _, v := range s.jobs {
@@ -148,7 +148,7 @@ func (s *State) stopYielding(e *entry) {
 // maxAwaited bounds the jobs that a status names as awaited by another job.
 const maxAwaited = 16
 
-// awaited are the jobs that are being preempted for another one.
+// awaited returns the jobs that are being preempted for another job.
 func (s *State) awaited(e *entry) (all []report.Awaited) {
 	for _, v := range s.yielding {
 		if v.yields == e && len(all) < maxAwaited {
@@ -175,7 +175,7 @@ func leastGPUs(r placement.Request) int {
 	return gpus(r, r.MinNodes)
 }
 
-// gpus is how many GPUs a request for that many nodes is for, at least; 0 for CPU ranks.
+// gpus is the least number of GPUs that a request needs on that many nodes; 0 for CPU ranks.
 func gpus(r placement.Request, nodes int) int {
 	if len(r.PerNode) == 1 {
 		return nodes * r.Takes(max(1, r.PerNode[0]))
@@ -195,8 +195,8 @@ func (s *State) allowed(p purse) (gpus int, limited bool) {
 	return gpus, limited
 }
 
-// exceeds reports whether the fewest GPUs that a waiting job lacks would take its user past a
-// limit.
+// exceeds reports whether the fewest further GPUs that a waiting job needs would take its user past
+// a limit.
 func (s *State) exceeds(e *entry) bool {
 	most, limited := s.allowed(e.purse())
 	return limited && e.Job.Request.GPU && s.used[e.purse()]+s.lacks(e) > most
@@ -221,8 +221,8 @@ func (s *State) limit(e *entry) string {
 
 func owner(user string) string { return cmp.Or(user, "unknown users") }
 
-// capped reduces the nodes of a request to stay within the limit of its user, but not below the
-// fewest that the job must have.
+// capped reduces the number of nodes of a request so that the job's user stays within the limit,
+// but not below the fewest nodes that the job must have.
 func (s *State) capped(e *entry, r placement.Request, whole bool) placement.Request {
 	most, limited := s.allowed(e.purse())
 	if !limited || !r.GPU || e.queue.reservation != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// preemptor is the job that preempts another one with an event.
+// preemptor returns the job that preempts another job, according to an event of the other job.
 func preemptor(ev job.Draining) (id string, preempted bool) {
 	rest, preempted := strings.CutPrefix(ev.Why, "preempted by job ")
 	id, _, _ = strings.Cut(rest, " ")
@@ -62,7 +62,7 @@ func (s sharing) ask(spec *Spec) {
 	}
 }
 
-// limits are new ones, or none at the end.
+// limits returns new limits, or no limits if none is true.
 func (s sharing) limits(none bool) Limits {
 	if none {
 		return nil
@@ -79,7 +79,7 @@ func (s sharing) limits(none bool) Limits {
 	return l
 }
 
-// used counts, by the records, the GPUs of a user in a priority.
+// used counts the GPUs of a user in a priority, according to the records.
 func (m *sim) used(user string, p Priority) (gpus int) {
 	for _, r := range m.jobs {
 		if r.Within == "" && r.User == user && r.priority() == p {
@@ -100,7 +100,7 @@ func (m *sim) most(user string, p Priority) (int, bool) {
 	return n, ok
 }
 
-// exceeds reports whether a job would take its user past a limit, by the records.
+// exceeds reports whether a job would take its user past a limit, according to the records.
 func (w *world) exceeds(r *record) bool {
 	most, limited := w.most(r.User, r.priority())
 	if !limited || !r.Job.Request.GPU || r.Within != "" {
@@ -145,7 +145,7 @@ func (w *world) checkSharing() error {
 			continue // the job began before the limit, and counts as one GPU for each node
 		}
 		if len(r.leaving) > 0 {
-			continue // the job has another node for one that it gives up
+			continue // the job has got another node for a node that it still has to give up
 		}
 		if used := w.used(r.User, r.priority()); limited && r.gifts > 0 && r.gave == 0 && r.Within == "" && r.Job.Request.GPU && used > most {
 			return fmt.Errorf("job %s got nodes, and %s has %d GPUs of %d in %s", r.Job.ID, r.User, used, most, r.priority())
@@ -184,7 +184,8 @@ func (w *world) checkPreempted(head *record) error {
 	return nil
 }
 
-// fits reports whether a job of the cluster has room once some others have gone.
+// fits reports whether a job of the cluster has room once some other jobs have given up their
+// nodes.
 func (w *world) fits(r *record, gone func(*record) bool) bool {
 	e := w.state.jobs[r.Job.ID]
 	request, whole, _ := e.state.Wants()
@@ -204,12 +205,12 @@ func (w *world) fits(r *record, gone func(*record) bool) bool {
 	return err == nil
 }
 
-// left is the part of a node that a job can have, by the records.
+// left is the part of a node that a job can have, according to the records.
 func (w *world) left(e *entry, n placement.Node) placement.Node {
 	return w.leftBy(e, n, func(*record) bool { return true })
 }
 
-// checkPriorities checks that a job that got nodes did not overtake a job of a higher priority.
+// checkPriorities checks that a job with new nodes did not overtake a job of a higher priority.
 func (w *world) checkPriorities(r, head *record) error {
 	if r.Within == "" && head.priority().above(r.priority()) && !r.Backfill {
 		return fmt.Errorf("job %s (%s) got nodes before job %s (%s)", r.Job.ID, r.priority(), head.Job.ID, head.priority())

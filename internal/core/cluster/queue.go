@@ -10,7 +10,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// enter puts a job into its queue, or moves it if it is there.
+// enter puts a job into its queue, or moves the job if it is there already.
 func (s *State) enter(e *entry) {
 	s.leave(e)
 	if e.yields != nil {
@@ -91,14 +91,14 @@ func (s *State) serveFirst(e *entry, better bool) bool {
 	}
 	e.wait.takeTurn()
 	if (better || !futile) && s.preempt(e) && s.preempting(e) == "" {
-		return false // the preempted jobs have given up their nodes at once, and the queue is served again
+		return false // the preempted jobs have given up their nodes at once, so serve tries this queue again
 	}
 	s.tell(e, cmp.Or(s.preempting(e), why))
 	return !futile && s.startWithLess(e)
 }
 
-// futile says why another try of the first job of a queue would be in vain. It takes constant time,
-// because it is called for each node that joins.
+// futile says why another try to place the first job of a queue would be in vain. It takes constant
+// time, because it is called for each node that joins.
 func (s *State) futile(e *entry, better bool) (why string, futile bool) {
 	switch {
 	case e.queue.reservation != nil && len(e.queue.reservation.held) == 0:
@@ -115,8 +115,8 @@ func (s *State) futile(e *entry, better bool) (why string, futile bool) {
 	return "", false
 }
 
-// serveOthers starts jobs that need not wait behind the first of a queue, and tells the others
-// behind which job they wait.
+// serveOthers starts jobs that need not wait behind the first job of a queue, and tells the other
+// jobs which job is ahead of them.
 func (s *State) serveOthers(q *queue, better bool) {
 	if len(q.waiting) == 0 || len(q.waiting) == 1 && !q.waiting[0].wait.over {
 		return
@@ -171,7 +171,7 @@ func (s *State) startWithLess(e *entry) bool {
 	return !e.wait.queued
 }
 
-// tell reports to a job why it waits, unless that is unchanged.
+// tell reports to a job why it waits, if the reason has changed.
 func (s *State) tell(e *entry, why string) {
 	e.wait.tellBehind(nil)
 	if e.wait.told != why {
@@ -179,8 +179,8 @@ func (s *State) tell(e *entry, why string) {
 	}
 }
 
-// grant gives a job the nodes of a plan that it does not hold. The smallest groups come first, so
-// that none takes the place of a larger one.
+// grant gives a job the nodes of a plan that it does not hold. It gives the nodes of the smallest
+// groups first. So no small group takes the place of a larger group.
 func (s *State) grant(e *entry, plan placement.Plan, whole bool) {
 	groups := slices.Clone(plan.Groups)
 	slices.SortStableFunc(groups, func(a, b placement.Group) int { return len(a.Bundles) - len(b.Bundles) })

@@ -9,10 +9,10 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// A reservation is a [job.State] that never starts. It counts as placed once it asks its master for
-// a port. This question is never answered.
+// A reservation is a [jobstate.State] that never starts. It counts as placed once it asks its
+// master for a port. This question is never answered.
 
-// reserve turns a step of that state into a step of a reservation.
+// reserve turns a step of this [jobstate.State] into a step of a reservation.
 func (s *State) reserve(e *entry, st *Step) {
 	if _, again := st.Event.(job.Rejoined); again {
 		st.Actions, st.Reason = nil, ""
@@ -30,7 +30,7 @@ func (s *State) reserve(e *entry, st *Step) {
 				st.Reason = fmt.Sprintf("%s; waiting for %s within it to end", st.Reason, words.Count(n, "job"))
 				return true
 			}
-		default: // timers are as for any job
+		default: // a reservation has the same timers as any job
 		}
 		return false
 	})
@@ -50,8 +50,8 @@ func (e *entry) standing() string {
 	return fmt.Sprintf("reservation %s holds %s", e.Job.ID, words.Count(len(e.held), "node"))
 }
 
-// end closes a job that an event has ended. A reservation first cancels the jobs within it, which
-// get the time that the reservation was given to save.
+// end closes a job that an event has ended. A reservation first cancels the jobs within it. They
+// get as much time to save as the cancellation gave the reservation.
 func (s *State) end(e *entry, by job.Event) {
 	s.leave(e)
 	if e.inner == nil || len(e.inner.open) == 0 {

@@ -16,8 +16,8 @@ import (
 )
 
 // TestScripts plays the traces in testdata/scripts, one event a line. The answer has the event,
-// reason and actions of each step. "run" answers for the nodes of a job until it runs. Run with
-// -rewrite to accept what the code does now.
+// reason and actions of each step. "run" answers in place of the nodes of a job until the job runs.
+// Run with -rewrite to accept what the code does now.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		m := newSim()
@@ -144,7 +144,7 @@ func (m *sim) charged(b *strings.Builder) {
 	line("idle", others.Idle)
 }
 
-// answer delivers all messages on their way to a job, and all messages that follow from these.
+// answer delivers all messages that are on their way to a job, and all messages that they cause.
 func (m *sim) answer(t *testing.T, b *strings.Builder, id string) {
 	for {
 		i := slices.IndexFunc(m.due, func(h Happened) bool { return h.Job == id })

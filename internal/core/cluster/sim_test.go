@@ -22,17 +22,17 @@ import (
 // alone, of the nodes that each job holds.
 type sim struct {
 	state *State
-	// past is a snapshot, nil at first, and log the events since.
+	// past is the newest snapshot, nil at first. log has the events since then.
 	past  []byte
 	log   []told
 	nodes map[string]placement.Node
 	jobs  []*record
 	// due are answers to actions that are on their way.
 	due []Happened
-	// drained are nodes that were asked to drain, true once they may leave.
+	// drained has the nodes that were ordered to drain. A node's value is true once it may leave.
 	drained map[string]bool
 	limits  Limits
-	// at is the time. passed is the time of nodes by kind; time that a clock shows twice, because
+	// at is the time. passed is the time of nodes by kind. Time that the clock shows twice, because
 	// it was set back, counts once.
 	at     time.Time
 	passed map[string]charge.Time
@@ -76,7 +76,7 @@ func newSim() *sim {
 	}
 }
 
-// told is an event with its time, and the nodes that the event let leave, in order.
+// told is an event with its time, and the nodes that could leave after the event, in order.
 type told struct {
 	at    time.Time
 	what  Event
@@ -138,7 +138,7 @@ func (m *sim) steps(ev Event) (Outcome, error) {
 	return out, m.carryOut(out)
 }
 
-// isTimer reports whether an event is the answer to a timer, which is often too late.
+// isTimer reports whether an event is the answer to a timer. Such an answer is often stale.
 func isTimer(ev job.Event) bool {
 	_, out := ev.(job.TimedOut)
 	return out
@@ -194,7 +194,7 @@ func (m *sim) carryOut(out Outcome) error {
 			}
 		}
 	}
-	for _, r := range slices.Backward(m.jobs) { // those within a reservation before it
+	for _, r := range slices.Backward(m.jobs) { // the jobs within a reservation before the reservation
 		for name := range r.leaving {
 			if !m.state.jobs[r.Job.ID].state.Has(name) && !m.uses(r, name) {
 				delete(r.leaving, name)
@@ -212,7 +212,7 @@ func (m *sim) carryOut(out Outcome) error {
 	return nil
 }
 
-// uses reports whether a job within a reservation holds a node of it.
+// uses reports whether a job within a reservation holds a node of the reservation.
 func (m *sim) uses(reservation *record, node string) bool {
 	return slices.ContainsFunc(m.jobs, func(r *record) bool {
 		_, holds := r.held[node]
@@ -320,7 +320,7 @@ func (m *sim) open(r *record) int {
 	return open
 }
 
-// mayStart checks that ranks start only on GPUs that their job holds, and no stranger.
+// mayStart checks that ranks start only on GPUs that their job holds and that no stranger holds.
 func (m *sim) mayStart(r *record, a job.Start) error {
 	share, ok := r.held[a.Group.Node.Name]
 	if r.result != nil || r.Reserve || !ok {
@@ -403,7 +403,7 @@ func (m *sim) wait(d time.Duration) {
 	}
 }
 
-// kindOf is the kind of a node, odd or even.
+// kindOf returns the kind of a node: "odd" or "even", by the number in its name.
 func kindOf(n placement.Node) string {
 	if strings.ContainsAny(n.Name[len(n.Name)-1:], "13579") {
 		return "odd"

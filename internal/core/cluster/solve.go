@@ -8,7 +8,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// solve plans a job, on the nodes that it holds and on others, but not on the nodes in except. It
+// solve plans a job on the nodes that it holds and on other nodes, but not on those in except. It
 // uses nodes that the job avoids only if there is no other plan.
 func (s *State) solve(e *entry, except map[string]bool) (p placement.Plan, whole bool, err error) {
 	r, whole, _ := e.state.Wants()
@@ -31,9 +31,9 @@ func (s *State) solve(e *entry, except map[string]bool) (p placement.Plan, whole
 	return p, whole, err
 }
 
-// expect notes the least numbers of usable nodes and free GPUs with which another try can succeed.
-// The bounds hold for any order and any sizes, because only absent nodes count as missing and a
-// plan has at least one GPU for each rank.
+// expect notes how many usable nodes and free GPUs there must at least be before another try can
+// succeed. The bounds hold for any order and any sizes, because only absent nodes count as missing
+// and a plan has at least one GPU for each rank.
 func (e *entry) expect(r placement.Request, err error, usable int) {
 	nodes, gpus := 0, 0
 	if r.GPU {
@@ -55,8 +55,8 @@ func byScore(r placement.Request) bool {
 	return r.Strategy == placement.Pack || r.Strategy == placement.Spread
 }
 
-// candidates returns the nodes for a request, each with the share that the job may have. With
-// avoiding, nodes that the job avoids are omitted unless it holds them.
+// candidates returns the nodes for a request, each with the share that the job may have. If
+// avoiding is true, it omits nodes that the job avoids and does not hold.
 func (s *State) candidates(e *entry, whole bool, except map[string]bool, sharing int, avoiding bool) []placement.Node {
 	list := make([]placement.Node, 0, len(s.nodes))
 	add := func(n *clusterNode, offer placement.Node) {
@@ -94,7 +94,8 @@ func (e *entry) only(n placement.Node) placement.Node {
 	return n
 }
 
-// castShadow chooses the nodes that the first of a queue will get, and reports whether it did.
+// castShadow chooses the nodes that the first job of a queue will get, and reports whether it chose
+// any anew.
 func (s *State) castShadow(q *queue) bool {
 	e := q.waiting[0]
 	if q.first == e {
@@ -121,8 +122,8 @@ func (s *State) dropShadows(n *clusterNode) {
 	}
 }
 
-// shadow returns the nodes of a plan for a job, made as if no other job held anything, on the nodes
-// with the most free GPUs. It is nil if there is no such plan.
+// shadow makes a plan for a job as if no other job held anything, on the nodes with the most free
+// GPUs, and returns the plan's nodes. It is nil if there is no such plan.
 func (s *State) shadow(e *entry) map[string]bool {
 	if e.wait.nodes > s.usable {
 		return nil
@@ -164,7 +165,8 @@ func (s *State) unheld(e *entry, name string) placement.Node {
 	return s.nodes[name].facts
 }
 
-// ranks is the least number of ranks of a request for that many nodes: a node has at least one GPU.
+// ranks is the least number of ranks of a request on that many nodes. If the request is for all
+// GPUs, each node counts as one rank, because a node has at least one GPU.
 func ranks(r placement.Request, nodes int) int {
 	if len(r.PerNode) == 1 {
 		return nodes * max(1, r.PerNode[0])

@@ -33,14 +33,14 @@ type State struct {
 	usable, free int
 	// dirty are the queues that must be served at the end of the step.
 	dirty []*queue
-	// spent has the divided time of nodes, except the charges of known jobs.
+	// spent has the time of nodes that was divided already, except the charges of known jobs.
 	spent charge.Ledger
 	out   Outcome `snapshot:"-"`
 	// at is the time of the newest event.
 	at time.Time `snapshot:"-"`
 }
 
-// purse is a user and a priority: the GPUs of a user in a priority are counted together.
+// purse is a user and a priority. A limit applies to all GPUs of a user in one priority together.
 type purse struct {
 	user     string
 	priority Priority
@@ -53,8 +53,8 @@ type clusterNode struct {
 	drained     bool
 	// holders are the jobs that hold a share of the node, in the order of submission.
 	holders []*entry
-	// freeGPUs is the number of the node's free GPUs that count for the cluster. counts says that
-	// the node counts.
+	// counts says that State.usable counts the node. freeGPUs is how many of its GPUs State.free
+	// counts.
 	freeGPUs int
 	counts   bool
 	// kind is the kind of the node, and since is when its holders got their present shares.
@@ -77,7 +77,7 @@ type entry struct {
 	held    map[string]placement.Node
 	leaving map[string]bool
 	// gpus counts the GPUs that the job holds. least is how many GPUs its smallest number of ranks
-	// needs. started is its place in the order in which jobs got their first node.
+	// needs. started is the job's place in the order in which jobs got their first node.
 	gpus, least, started int
 	// yields is the job that preempts this one, and until is when this job's ranks must have ended;
 	// empty otherwise.
@@ -95,12 +95,12 @@ type wait struct {
 	// queued says that the job waits. repair says that it also holds nodes, which are useless
 	// without further ones.
 	queued, repair bool
-	// told is the reason for waiting that the job was told. behind is the job before it in the
-	// queue, if that is the reason.
+	// told is the reason for waiting that the job was told. behind is the job ahead of it in the
+	// queue, if it waits because of that job.
 	told   string
 	behind *entry
 	// tried says that there was no plan for the job as the first of its queue. The job then needs
-	// at least this many usable nodes and free GPUs.
+	// at least nodes usable nodes and gpus free GPUs.
 	tried       bool
 	nodes, gpus int
 	// skipped says that there was no plan for the job ahead of the first job of its queue. turn
@@ -128,8 +128,8 @@ type queue struct {
 	// growing are jobs that run, or ran, on fewer nodes than they could use, in the order in which
 	// they became due.
 	growing []*entry
-	// first is the job whose shadow keeps nodes from others. The shadow has the nodes that the job
-	// will get.
+	// first is the job for which shadow was made. shadow has the nodes that this job will get, and
+	// that other jobs must leave to it.
 	first  *entry
 	shadow map[string]bool
 	// dirty says that the queue must be served. better says that nodes or GPUs were added or freed.
@@ -181,7 +181,7 @@ func (s *State) byTurn(a, b *entry) int {
 	return cmp.Or(first(a.wait.ahead, b.wait.ahead), cmp.Compare(s.used[a.purse()], s.used[b.purse()]), bySubmission(a, b))
 }
 
-// first orders two items if only one of them has a property: that item is first.
+// first orders two items by a property. If only one item has the property, that item comes first.
 func first(a, b bool) int {
 	switch {
 	case a == b:

@@ -19,14 +19,14 @@ type JobSummary struct {
 	// Summary of a reservation has the phases gathering, running while it is placed, stopping and
 	// finished.
 	Summary job.Summary
-	// Waits is why the job is in the queue; empty when it is not. WaitsFor are the jobs for which
-	// it waits, if they are known.
+	// Waits is why the job is in the queue. It is empty when the job is not in the queue. WaitsFor
+	// are the jobs for which it waits, if they are known.
 	Waits    string
 	WaitsFor []report.Awaited
 }
 
-// Nodes returns all nodes, by name. The owner of the clock adds how long a node has been silent,
-// and until when it is excluded.
+// Nodes returns all nodes, by name. The caller, who has a clock, adds how long a node has been
+// silent, and until when it is excluded.
 func (s *State) Nodes() []report.NodeStatus {
 	list := make([]report.NodeStatus, 0, len(s.nodes))
 	excluded := s.excluded()
@@ -100,8 +100,8 @@ func (s *State) Job(id string) (JobSummary, bool) {
 }
 
 // Why says why a job waits. For the first job of a queue, it makes a plan and gives a reason for
-// each node. For other jobs, it repeats the reason that they were told. It is empty for a job that
-// does not wait.
+// each node. For other jobs, it repeats the reason that they were told. It returns an empty text
+// for a job that does not wait.
 func (s *State) Why(id string) string {
 	e := s.jobs[id]
 	if e == nil || !e.wait.queued {
@@ -138,7 +138,7 @@ func (s *State) status(e *entry) JobSummary {
 }
 
 // Meeting says which ranks are missing at the start of a job, or for which key most of its ranks
-// wait, and whether all ranks have connected. It is empty if there is no such job.
+// wait. all is set once all ranks have connected. Both results are empty if there is no such job.
 func (s *State) Meeting(id string, m job.Meeting) (why string, all *job.Complete) {
 	if e := s.jobs[id]; e != nil {
 		return e.state.Meeting(m), e.state.Completed(m)
@@ -153,7 +153,7 @@ func (s *State) Live(id, node string, unit, attempt int) bool {
 	return e != nil && e.state.Live(node, unit, attempt)
 }
 
-// Cohort is [job.State.Cohort] of a job with replica groups.
+// Cohort is [jobstate.State.Cohort] of a job with replica groups.
 func (s *State) Cohort(id string) (cohort int64, members []lighthouse.Replica) {
 	if e := s.jobs[id]; e != nil {
 		return e.state.Cohort()
@@ -161,7 +161,7 @@ func (s *State) Cohort(id string) (cohort int64, members []lighthouse.Replica) {
 	return 0, nil
 }
 
-// Trains is [job.State.Trains].
+// Trains is [jobstate.State.Trains].
 func (s *State) Trains(id string, group, attempt int) bool {
 	e := s.jobs[id]
 	return e != nil && e.state.Trains(group, attempt)
@@ -176,7 +176,8 @@ func (s *State) Attempt(id string, unit int) int {
 }
 
 // Weighs reports whether the evidence of a job's rank can change the verdict on a failure, see
-// [job.State.Weighs]. Otherwise it can be omitted from the event before [State.Step].
+// [jobstate.State.Weighs]. Otherwise the caller can omit the evidence from the event for
+// [State.Step].
 func (s *State) Weighs(id string, ev job.Exited) bool {
 	e := s.jobs[id]
 	return e != nil && e.state.Weighs(ev)
@@ -190,8 +191,8 @@ func (s *State) Saves(id string) *report.Saves {
 	return nil
 }
 
-// Charged returns the charges of each known job until a time, by ID and kind of node, and the
-// ledger with all other time.
+// Charged returns the charges of each known job until a time, by ID and kind of node. The ledger
+// has all other time.
 func (s *State) Charged(until time.Time) (jobs map[string]map[string]charge.Time, others charge.Ledger) {
 	jobs, others = make(map[string]map[string]charge.Time, len(s.jobs)), s.spent.Clone()
 	for id, e := range s.jobs {
@@ -210,7 +211,8 @@ func (s *State) Charged(until time.Time) (jobs map[string]map[string]charge.Time
 	return jobs, others
 }
 
-// Forget drops a finished job, and adds its charges to its user's. Any other job stays.
+// Forget drops a finished job, and adds its charges to those of its user. It does not drop a job
+// that has not finished.
 func (s *State) Forget(id string) {
 	if e := s.jobs[id]; e != nil && e.done {
 		s.spent.Fold(e.User, e.charged)

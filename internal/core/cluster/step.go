@@ -10,8 +10,8 @@ import (
 )
 
 // Step takes an event and returns the steps of jobs that the event caused. An event about an
-// unknown job or node causes no steps. The time dates announcements to ranks and what jobs are
-// charged for.
+// unknown job or node causes no steps. at is the time of the event: announcements to ranks count
+// from it, and jobs are charged until then.
 func (s *State) Step(at time.Time, ev Event) Outcome {
 	s.at, s.out = at, Outcome{}
 	switch ev := ev.(type) {
@@ -130,8 +130,8 @@ func (s *State) rejoined(name string) {
 	}
 }
 
-// letLeave orders a drained node that no job holds to leave. A node that is back may have missed
-// the order.
+// letLeave orders a drained node that no job holds to leave. It repeats the order for a node that
+// is back, because the node may have missed the order.
 func (s *State) letLeave(n *clusterNode) {
 	if n.drained && len(n.holders) == 0 && !slices.Contains(s.out.Leave, n.facts.Name) {
 		s.out.Leave = append(s.out.Leave, n.facts.Name)
@@ -158,8 +158,9 @@ func (s *State) drain(ev Drain) {
 	}
 }
 
-// dropGivenUp takes from a job the nodes that it has given up. From a reservation, it takes only
-// nodes that the jobs within it have given up too. It reports whether it took any node.
+// dropGivenUp takes from a job the nodes that it has given up. It takes a node from a reservation
+// only if the jobs within the reservation have given up the node too. It reports whether it took
+// any node.
 func (s *State) dropGivenUp(e *entry) (fewer bool) {
 	for _, name := range sorted(e.leaving) {
 		n := s.nodes[name]
@@ -250,8 +251,8 @@ func (e *entry) note(ev job.Event, actions []job.Action) {
 	}
 }
 
-// requeue puts a job into the queue when it begins to lack nodes, and takes it out when it lacks
-// none.
+// requeue puts a job into the queue when it begins to lack nodes, and takes it out of the queue
+// when it no longer lacks any.
 func (s *State) requeue(e *entry, ev job.Event, actions []job.Action) {
 	_, lost := ev.(job.Lost)
 	begins := lost || !e.wait.queued && (e.state.Replaced() || slices.ContainsFunc(actions, limitsWait))

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// label names a job in a list of those that hold a GPU.
+// label names a job in a list of the jobs that hold a GPU.
 func (e *entry) label() string {
 	if e.Reserve {
 		return "reservation " + e.Job.ID

@@ -71,13 +71,13 @@ type world struct {
 	// calm is the time of repair. held says that strangers hold GPUs at first.
 	calm, held bool
 	// waited are the jobs that waited before the newest event, in order, by queue. taken are the
-	// nodes that went to jobs behind the first of a queue, since that job became the first and
+	// nodes that jobs behind the first job of a queue have got, since that job became the first and
 	// since it last lost a node of its shadow.
 	waited map[string][]string
 	taken  map[string]map[string]bool
 	seen   map[string]bool
 	print  func(string, ...any)
-	// clock says how much time passes before each event. In turned worlds, the clock is set back at
+	// clock says how much time passes before each event. turned says that the clock is set back at
 	// times.
 	clock  *rand.Rand
 	turned bool
@@ -108,7 +108,7 @@ func (w *world) there(n placement.Node) bool {
 	return there
 }
 
-// chance is true once in n.
+// chance is true once in n calls on average.
 func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }
 
 // run plays a wild time and then a calm one, in which every job that has room in the whole cluster
@@ -139,8 +139,8 @@ func (w *world) run() error {
 	return errors.New(text)
 }
 
-// calmDown brings all nodes back and adds some, so that no rank blocks the only node with room for
-// another job. It cancels jobs that have no room and, in the end, reservations.
+// calmDown brings all nodes back. It adds some nodes, so that no rank blocks the only node with
+// room for another job. It cancels jobs that have no room and, in the end, reservations.
 func (w *world) calmDown() error {
 	w.calm = true
 	if w.sharing.on {
@@ -188,7 +188,7 @@ func (r *record) filter(nodes []placement.Node) []placement.Node {
 	return list
 }
 
-// empty checks that nothing is held when all jobs have ended.
+// empty checks that no job holds anything when all jobs have ended.
 func (w *world) empty() error {
 	for _, n := range w.state.Nodes() {
 		if len(n.Holds) > 0 {
@@ -245,7 +245,8 @@ func (w *world) act() error {
 	return nil
 }
 
-// free ends the strangers that hold GPUs of a machine, or of some of them before the calm time.
+// free ends the strangers that hold GPUs of a machine. Before the calm time it may end only some of
+// them.
 func (w *world) free(i int) error {
 	n := &w.pool[i]
 	ev := Freed{Node: n.Name}
@@ -265,7 +266,7 @@ func (w *world) free(i int) error {
 	return w.event(ev)
 }
 
-// drainJobs drains, at times, all nodes of the jobs that hold a node, and stops those jobs.
+// drainJobs drains, at times, all nodes of each job that holds a given node, and stops these jobs.
 func (w *world) drainJobs(node string) error {
 	if w.chance(2) {
 		return nil
@@ -409,7 +410,7 @@ func (w *world) event(ev Event) error {
 	if err := w.check(out); err != nil || len(out.Leave) < 2 {
 		return err
 	}
-	return w.crash() // a crash easily loses the order of these jobs
+	return w.crash() // the restarted coordinator must name these nodes in the same order
 }
 
 // restart crashes the coordinator. Then agents come back one by one, and some have died.
