@@ -1,14 +1,14 @@
 // Package goodput keeps a job's ledger: how its ranks spent their time, and how much time each
 // cause and node cost.
 //
-// A [Ledger] is told when units of ranks begin to use their time differently. It adds up rank-time,
-// which is GPU-time for ranks with a GPU. It reads no clock and rounds nothing except the times
-// that it is given. So the same changes always give the same report, and the uses of the time add
-// up to the whole. Its size does not depend on how long the job runs.
+// [Ledger.Take] tells a ledger when units of ranks begin to use their time differently. The ledger
+// adds up rank-time, which is GPU-time for ranks with a GPU. It reads no clock and rounds nothing
+// except the times that it is given. So the same changes always give the same report, and the uses
+// of the time add up to the whole. Its size does not depend on how long the job runs.
 //
 // Goodput is the training time without the part that had to be repeated, as a share of all time
-// since the job first got its nodes: the runtime goodput of Google's ML productivity goodput
-// (2024).
+// since the job first got its nodes. Google's ML productivity goodput (2024) calls this the runtime
+// goodput.
 package goodput
 
 import (
@@ -55,7 +55,8 @@ type Change struct {
 	// Saved says that the checkpoint which began Ago before is complete. The other fields are then
 	// unset.
 	Saved bool
-	// Imported is how much of the Starting that ends with this change was Importing.
+	// Imported is how long the unit was Importing during the time of Starting that ends with this
+	// change.
 	Imported time.Duration
 	// Cause is why the unit was stopped and Node is the node to blame. They are set only for a
 	// change to Backoff.
@@ -73,12 +74,13 @@ type Ledger struct {
 	// arose. others is the cost of the rest.
 	accounts []*account
 	others   account
-	// steps say when the job had reached which step. lost is the training time that was in vain.
-	// back is the account to charge if the next step shows that the job went back.
+	// steps says after how much training the job reached which steps. lost is the training time
+	// that was in vain. back is the account to charge if the next step shows that the job went back
+	// to an earlier step.
 	steps []sample
 	lost  int64
 	back  *account
-	// saved is the training time, without lost time, when the newest complete checkpoint began.
+	// saved is the training time, without lost time, until the newest complete checkpoint began.
 	// saves says that there is such a checkpoint. ranks is the number of ranks of the last change.
 	saved, ranks int64
 	saves        bool
@@ -86,7 +88,7 @@ type Ledger struct {
 
 const maxAccounts = 32
 
-// span is how a unit has used its time since a time. blame is the account charged until the unit
+// span is how a unit uses its time now, and since when. blame is the account charged until the unit
 // trains again.
 type span struct {
 	use          Use

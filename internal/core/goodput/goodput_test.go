@@ -137,8 +137,8 @@ func flat(r report.Goodput) []any {
 	return all
 }
 
-// TestSteps has a job that makes a step a minute and reports every other step. It fails after 100
-// minutes, and continues from the checkpoint of step 90.
+// TestSteps checks the ledger of a job that makes a step a minute and reports every other step. It
+// fails after 100 minutes, and continues from the checkpoint of step 90.
 func TestSteps(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -256,8 +256,8 @@ func TestTheParts(t *testing.T) {
 	})
 }
 
-// TestSaves has a job of 60 ranks that makes a step a minute and saves every 20 minutes. A save
-// takes 2 minutes. The job fails after 50 minutes.
+// TestSaves checks the ledger of a job of 60 ranks that makes a step a minute and saves every 20
+// minutes. A save takes 2 minutes. The job fails after 50 minutes.
 func TestSaves(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -8,8 +8,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Report returns the ledger at a time. Its hours are of the given unit. It costs O(units). It
-// returns nil if the job has had no time yet.
+// Report returns the ledger at a time. unit says what the hours are of: "GPU" or "rank". It costs
+// O(units). It returns nil if the job has had no time yet.
 func (l *Ledger) Report(at time.Time, unit string) *report.Goodput {
 	now := max(l.now, at.UnixMilli())
 	used, open := l.used, map[*account]int64{}

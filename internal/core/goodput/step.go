@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// sample is the training time, without lost time, when a step was reached.
+// sample is the training time, without lost time, until a step was reached.
 type sample struct{ step, trained int64 }
 
 // maxSteps bounds the samples. If there are more, every other sample is dropped, so old ones are
@@ -40,7 +40,8 @@ func (l *Ledger) step(at, step int64) {
 	l.steps = append(l.steps, sample{step, trained})
 }
 
-// loseSince charges all training since a checkpoint, given the training time at the checkpoint.
+// loseSince charges an account for all training since a checkpoint. saved is the training time
+// until that checkpoint began.
 func (l *Ledger) loseSince(saved int64, blame *account) {
 	lost := max(0, l.trained(l.now)-saved)
 	l.lost += lost
@@ -72,8 +73,8 @@ func (l *Ledger) reached(i int, step int64) int64 {
 	return from.trained + int64(float64(to.trained-from.trained)*float64(step-from.step)/float64(to.step-from.step))
 }
 
-// trained returns the training time, without lost time, until a time. The job must still have
-// trained at that time, and that time must not be before the newest step.
+// trained returns the training time, without lost time, until a time. The job must still have been
+// training at that time, and the time must not be before the newest step.
 func (l *Ledger) trained(at int64) int64 {
 	if n := len(l.steps); n > 0 {
 		return max(l.trainedUntil(at), l.steps[n-1].trained)
