@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Action is an order that must now be carried out. Actions are idempotent.
+// Action is an order that the coordinator must now carry out. Actions are idempotent.
 //
 //sumtype:decl
 type Action interface {
@@ -19,8 +19,8 @@ type Action interface {
 
 type (
 	// Prepare asks the master node for the port of an attempt, and whether the node can start its
-	// Ranks of the job. Ranks on Peers may connect to the port. Fresh says that the ranks must find
-	// nothing of an earlier attempt there.
+	// Ranks of the job. Ranks on Peers may connect to the port. Fresh says that the attempt needs a
+	// new, empty store.
 	Prepare struct {
 		Node          string
 		Unit, Attempt int
@@ -35,8 +35,8 @@ type (
 	}
 	// Reach asks a node whether it can start its Ranks of the job and reaches the master's Port at
 	// Addr, an address in text. A newer Seq of a Unit replaces an older one. Late says that ranks
-	// have started with that port. If rank 0 listens there itself, it may not listen yet, or may
-	// not listen any more.
+	// have started with that port. If rank 0 itself listens at the port, it may not listen yet, or
+	// no longer listen.
 	Reach struct {
 		Node  string
 		Unit  int
@@ -59,8 +59,8 @@ type (
 	}
 	// Notice announces to the ranks of a unit on a node that they will be stopped after Within, or
 	// earlier if all are [Ready]. Of several notices, the one that ends first counts. Alarm is the
-	// Seq of the [Alarm] that ends the notice, 0 if the scheduler ends the ranks. The keeper of the
-	// clock uses Alarm to say in a repeated notice how much of Within is left.
+	// Seq of the [Alarm] that ends the notice, 0 if the scheduler ends the ranks. When the
+	// coordinator repeats a notice, it finds out from Alarm how much of Within is left.
 	Notice struct {
 		Node          string
 		Unit, Attempt int
@@ -68,11 +68,12 @@ type (
 		Why           string
 		Alarm         int
 	}
-	// Stop orders a node to end a unit and to answer [Stopped]: Signal, the grace period, SIGKILL.
-	// Kill goes to SIGKILL at once. Signal is the signal with which the job was told to stop; 0 is
-	// SIGTERM. An attempt that the node does not know yet must no longer start there. Evidence says
-	// which evidence of the ranks to keep before they are signalled. Alarm, if not 0, is the Seq of
-	// the [Alarm] with which the grace period begins: the ranks may use the time until then too.
+	// Stop orders a node to end a unit and to answer [Stopped]. The node sends Signal, waits for
+	// the grace period, and then sends SIGKILL. With Kill it sends SIGKILL at once. Signal is the
+	// signal with which the job was told to stop; 0 means SIGTERM. If the node does not know the
+	// attempt yet, it must no longer start it. Evidence says which evidence of the ranks to keep
+	// before they are signalled. Alarm, if not 0, is the Seq of the [Alarm] with which the grace
+	// period begins: the ranks may use the time until then too.
 	Stop struct {
 		Node          string
 		Unit, Attempt int
@@ -97,7 +98,7 @@ type (
 		For  time.Duration
 	}
 	// Quarantine says that a node's hardware has failed, according to one of the node's ranks or
-	// the kernel. For the time of [Spec.ExcludeFor], other nodes are preferred to this node.
+	// the kernel. For the time of [Spec.ExcludeFor], jobs get this node only if no other node fits.
 	Quarantine struct{ Node, Why string }
 	// Finish ends the job. It is the last action.
 	Finish struct{ Result report.Result }
@@ -107,7 +108,7 @@ type (
 type Evidence string
 
 const (
-	// NoEvidence is for a stop that a user or a scheduler asked for, and for any later stop.
+	// NoEvidence is for a stop that a user or a scheduler asked for, and for any stop after that.
 	NoEvidence Evidence = ""
 	// CrashEvidence is for the peers of a failed rank or node. It is taken quickly, since the
 	// restart waits for it.
@@ -124,7 +125,7 @@ const (
 	AlarmPlacement AlarmKind = "placement"
 	// AlarmLastCall bounds the wait for more nodes once MIN of --nodes MIN:MAX are there.
 	AlarmLastCall AlarmKind = "last-call"
-	// AlarmRefill ends the time without a failure that makes the budget whole again
+	// AlarmRefill ends the time without a failure after which the job gets its whole budget back
 	// ([Spec.RefillAfter]).
 	AlarmRefill AlarmKind = "refill"
 	// AlarmDeparture ends the time that ranks have to get ready to be stopped.

@@ -21,11 +21,11 @@ type Event interface {
 type (
 	// Submitted begins the job, so that the wait for its first node is bounded too.
 	Submitted struct{}
-	// Joined says that a node is there, at the start or as a spare. If an idle node had joined
-	// before, the event has newer facts about it.
+	// Joined says that a node is there, at the start or as a spare. If the node had joined before
+	// and is idle, the event has newer facts about it.
 	Joined struct{ Node placement.Node }
-	// Freed says that some GPUs of a node, by index, are free now. They were held when the node
-	// joined.
+	// Freed says that some GPUs of a node, by index, are free now. Other processes held them when
+	// the node joined.
 	Freed struct {
 		Node string
 		GPUs []int
@@ -51,7 +51,8 @@ type (
 		Unit, Attempt int
 	}
 	// Catching answers [Notice]: each rank of a unit on this node catches the signal that stops it,
-	// and no other signal announces its end. Checkpoints that the ranks write were reported before.
+	// and no other signal announces its end. The node reports checkpoints that these ranks are
+	// writing before this event.
 	Catching struct {
 		Node          string
 		Unit, Attempt int
@@ -87,9 +88,9 @@ type (
 		RAS           []string
 		Imports       Imports `json:",omitzero"`
 	}
-	// Met says, in the words of [State.Meeting], which ranks of a gang are missing at the store of
-	// the master node, or for which key most ranks wait there. The event comes once this has not
-	// changed for a while. Why is empty when no rank is missing and none waits.
+	// Met says, in the words of jobstate.State.Meeting, which ranks of a gang are missing at the
+	// store of the master node, or for which key most ranks wait there. The node sends the event
+	// once this has not changed for a while. Why is empty when no rank is missing and none waits.
 	Met struct {
 		Node          string
 		Unit, Attempt int
@@ -97,11 +98,11 @@ type (
 		// Complete says that all ranks have connected; nil before they have.
 		Complete *Complete `json:",omitempty"`
 	}
-	// Stalled says which ranks of a node stand still, and for how long. It comes when a rank's
-	// heartbeat has been missing for the limit (--hang-timeout). It also comes when no rank of the
-	// node has moved for that long, or when some ranks have not moved and the others have printed
-	// nothing. It is repeated after each half of the limit while the stall lasts, and comes without
-	// ranks when the stall is over.
+	// Stalled says which ranks of a node stand still, and for how long. The node sends it when a
+	// rank's heartbeat has been missing for the limit (--hang-timeout). It also sends it when no
+	// rank of the node has moved for that long, or when some ranks have not moved and the others
+	// have printed nothing. While the stall lasts, the node repeats it after each half of the
+	// limit. When the stall is over, the node sends it without ranks.
 	Stalled struct {
 		Node          string
 		Unit, Attempt int
@@ -115,7 +116,8 @@ type (
 		// is missing.
 		Moving int `json:",omitempty"`
 	}
-	// Stepped says which step, above 0, rank 0 has reached by its heartbeat, and how long ago.
+	// Stepped says which step, above 0, rank 0 has reached according to its heartbeat, and how long
+	// ago.
 	Stepped struct {
 		Node          string
 		Unit, Attempt int
@@ -133,8 +135,9 @@ type (
 		Step, Bytes int64
 		// Shared says that all nodes see the same files, so that one node's proof is enough.
 		Shared bool
-		// Ago is how long ago the save began or, in the other states, ended. Took is the time
-		// between the two. At is when the coordinator heard of the event.
+		// Ago is how long ago the save began, in the state [SaveBegan], or how long ago it ended,
+		// in the other states. Took is how long the save took. At is when the coordinator heard of
+		// the event.
 		Ago, Took time.Duration
 		At        time.Time `json:",omitzero"`
 		// Why names the missing part of a partial checkpoint.
@@ -182,20 +185,20 @@ type (
 		Kind AlarmKind
 		Seq  int
 	}
-	// Queued says why a cluster has not given the job the nodes that it [State.Wants]. The reason
-	// no longer holds once the job gets another node.
+	// Queued says why a cluster has not given the job the nodes that it wants
+	// (jobstate.State.Wants). The reason no longer holds once the job gets another node.
 	Queued struct{ Why string }
-	// Cancel asks for the end of the job. Code is its exit code (130 for ^C; 0 counts as 130), Why
-	// the reason, and Ending the word for it, [report.EndCancelled] when empty. A second Cancel
-	// kills.
+	// Cancel asks for the end of the job. Code is the job's exit code (130 for ^C; 0 counts as
+	// 130). Why is the reason in words, and Ending is the reason as a code, [report.EndCancelled]
+	// when empty. A second Cancel kills the ranks.
 	Cancel struct {
 		Code   int
 		Why    string
 		Ending report.Ending `json:",omitempty"`
 		// Within, if above 0, is the time that ranks have to get ready before the job ends. A later
-		// Cancel with Within may end the job sooner, and its reason counts until no process lives.
-		// A Cancel without Within ends the job at once. Loose says that the scheduler ends the
-		// ranks that are not ready by then.
+		// Cancel with Within may end the job sooner. While a process lives, its reason replaces the
+		// earlier one. A Cancel without Within ends the job at once. Loose says that the scheduler
+		// ends the ranks that are not ready by then.
 		Within time.Duration `json:",omitempty"`
 		Loose  bool          `json:",omitempty"`
 		// AfterSave, with Within, stops the ranks as soon as they have saved: see saving.go.
@@ -255,7 +258,8 @@ type Meeting struct {
 	// Came counts the processes that have connected. Waiting counts the processes that wait for
 	// Key.
 	Came, Waiting int
-	// Last is the last process that connected, Ago before; nil until all ranks have connected.
+	// Last is the last process to connect, and Ago is how long ago it connected. Last is nil until
+	// all ranks have connected.
 	Last *Client
 	Ago  time.Duration
 }

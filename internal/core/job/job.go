@@ -44,20 +44,20 @@ type Spec struct {
 	// LostRanks is how many ranks of an attempt may fail, or be lost with their node, while the others
 	// go on; only for a [Spec.Gang].
 	LostRanks int
-	// MaxRestarts is the budget of each replica group. Otherwise it is one budget for the whole job,
-	// for any number of nodes and units.
+	// MaxRestarts is the budget of each replica group. A job without replica groups has one such
+	// budget, for all its nodes and units.
 	MaxRestarts int
 	// RefillAfter is how long the job must run without a failure to get its whole budget back. With
 	// 0 it never gets the budget back.
 	RefillAfter time.Duration
-	// ExcludeAfter is the number of failures after which other nodes are preferred to the node that
-	// is to blame, for the time ExcludeFor; with 0 this never happens. Failing hardware excludes
-	// its node at once.
+	// ExcludeAfter is the number of failures after which the node that is to blame is excluded for
+	// the time ExcludeFor: the job then prefers other nodes. With 0 the job excludes no node. A
+	// node whose hardware fails is excluded at once.
 	ExcludeAfter int
 	ExcludeFor   time.Duration
-	// GrowAfter is how long a whole gang runs, at least, on fewer nodes than the request allows.
-	// After that the job stops, if there are more nodes, and starts again on these; with 0 it never
-	// does. DrainTime is how long the ranks have to get ready for that stop.
+	// GrowAfter is the least time for which a gang runs on fewer nodes than the request allows. If
+	// there are more nodes after that, the job stops and starts again on more nodes. With 0 it
+	// never does so. DrainTime is how long the ranks have to get ready for that stop.
 	GrowAfter, DrainTime time.Duration
 	// ExitCodes replace, for each ending, the exit code that the result would have.
 	ExitCodes map[report.Ending]int

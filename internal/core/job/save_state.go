@@ -14,10 +14,10 @@ const (
 	// SaveUnknown means that the ranks of the node have stopped writing, and that the files do not
 	// tell whether a part is missing.
 	SaveUnknown SaveState = "unknown"
-	// SaveLeft means that the newest checkpoint at a start is partial. A program that loads the
-	// newest checkpoint would fail.
+	// SaveLeft means that the newest checkpoint at the start of an attempt is partial. A program
+	// that loads the newest checkpoint would fail.
 	SaveLeft SaveState = "left"
-	// SaveSetAside means that the checkpoint was [SaveLeft], and was renamed before the ranks
-	// start.
+	// SaveSetAside means that the checkpoint was partial like one with [SaveLeft], and that the
+	// node renamed it before the ranks started.
 	SaveSetAside SaveState = "set-aside"
 )
