@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// The agents of a world do what package agent does. Their processes are numbers.
+// The agents of a world do what package agent does. Their processes are only numbers.
 
 func (a *agent) report(ev job.Event) { a.reports = append(a.reports, sentEvent{ev, a.incarnation}) }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// golaunch's own exit codes, the first two with the meaning that timeout(1) gives them.
+// The exit codes of golaunch itself. The first two have the meaning that timeout(1) gives them.
 const (
 	codeTimeout   = 124
 	codeOwn       = 125
@@ -67,14 +67,14 @@ func (s *State) peers() []netip.Addr {
 }
 
 // start orders every node of a unit to start its ranks. No process of an earlier attempt lives,
-// because settle has waited for their end.
+// because settle has waited until all of them had ended.
 func (s *State) start(u *unit) {
 	s.pass(u, job.Running)
 	s.progress.begin(u)
 	s.masterOf(u).launch()
 	s.timers.clear(job.AlarmGrow)
 	s.plan.growth.setDue(false)
-	s.departures.forget(everyNode) // the growth that this start ends
+	s.departures.forget(everyNode) // this start completes an announced growth
 	s.budget.attempt()
 	for i := range u.members {
 		s.progress.launch(u, i, s.orderStart(u, u.first+i))
@@ -90,7 +90,8 @@ func (s *State) orderStart(u *unit, nodeRank int) placement.Group {
 	return g
 }
 
-// stop orders the nodes where processes of a unit may live to end them, once.
+// stop orders each node where processes of a unit may live to end these processes. A unit that was
+// told already gets no further order.
 func (s *State) stop(u *unit) {
 	if u.told {
 		return
@@ -111,8 +112,8 @@ func (s *State) orderStop(u *unit, nodeRank int) {
 	})
 }
 
-// evidence is the evidence that a stop should keep. It is none if the unit did not fail, and none
-// if a user cancels, because the user would have to wait for the evidence.
+// evidence says which evidence the nodes of a stopped unit keep. They keep none if the unit did not
+// fail. They also keep none if a user cancels, because the user would have to wait for it.
 func (u *unit) evidence(cancels int) job.Evidence {
 	switch {
 	case u.cause == nil || u.cause.departs || cancels > 0:
@@ -171,7 +172,7 @@ func (s *State) settle(u *unit) string {
 	}
 	if u.cause == nil || u.abandoned {
 		s.pass(u, job.Finished)
-		if s.progress.finish() && s.departures.end == nil { // ranks that save and exit 0 mean to go on later
+		if s.progress.finish() && s.departures.end == nil { // if the end was announced, ranks may exit 0 before their work is done
 			return s.end(report.Result{Reason: s.success()})
 		}
 		if u.abandoned {
@@ -194,7 +195,7 @@ func (s *State) settle(u *unit) string {
 		}
 	}
 	s.pass(u, job.Backoff)
-	if s.grouped() { // each start has an empty store
+	if s.grouped() { // a new port has a new and empty store
 		s.masterOf(u).renew()
 	}
 	u.next()
@@ -257,7 +258,7 @@ func (s *State) cause() *report.Failure {
 // budget counts attempts and failures.
 type budget struct {
 	attempts, restarts int
-	// tally counts for all units, unless each unit has a tally of its own.
+	// tally counts the failures of all units. Replica groups have tallies of their own instead.
 	tally tally
 	// failing counts the units that have failed and have not run again yet.
 	failing int
@@ -282,7 +283,8 @@ func (s *State) tallyOf(u *unit) *tally {
 // repeated reports whether the newest failure has been repeated too often for a restart to help.
 func (t *tally) repeated() bool { return t.recurrence.Count >= verdict.Repeats }
 
-// recur counts a failure, and returns the verdict if the failure is not the first of its kind.
+// recur counts a failure, and returns the verdict on it. The verdict depends on how often the same
+// failure came in a row.
 func (t *tally) recur(f report.Failure, rules []verdict.Rule) report.Verdict {
 	var means report.Verdict
 	t.recurrence, means = t.recurrence.Next(f, rules...)

@@ -131,8 +131,8 @@ func (t *truth) checkAction(ev job.Event, act job.Action, again bool) error {
 	return nil
 }
 
-// checkBegin checks that an attempt may begin: the unit must start, it is the attempt's turn, and
-// its backoff is over.
+// checkBegin checks that an attempt may begin: the job goes on, this is the unit's next attempt,
+// and its backoff is over.
 func (t *truth) checkBegin(at attemptOf, node string) error {
 	newest, begun := t.newest[at.unit]
 	switch {
@@ -152,8 +152,8 @@ func (t *truth) checkBegin(at attemptOf, node string) error {
 	return nil
 }
 
-// checkReach checks that a node other than the master is asked about the newest port, and only once
-// apart from repetitions.
+// checkReach checks that only nodes other than the master are asked, and only about the newest
+// port. It also checks that each is asked once, apart from repeated orders.
 func (t *truth) checkReach(o job.Reach, again bool) error {
 	old := t.reach[o.Node]
 	switch n := t.w.agent(o.Node); {
@@ -174,8 +174,8 @@ func (t *truth) checkReach(o job.Reach, again bool) error {
 	return nil
 }
 
-// checkReached checks that a node that starts has said that it reaches the master, if there is a
-// master.
+// checkReached checks that a node with an order to start has said that it reaches the master, if
+// there is a master.
 func (t *truth) checkReached(o job.Start) error {
 	node := o.Group.Node
 	if node.Addr.String() == o.World.MasterAddr || t.masterGone {

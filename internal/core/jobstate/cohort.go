@@ -8,7 +8,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/lighthouse"
 )
 
-// cohort is the newest cohort of the replica groups.
+// cohort is the newest cohort: the replica groups that train together.
 type cohort struct {
 	id      int64
 	members []lighthouse.Replica
@@ -39,8 +39,8 @@ func (s *State) formed(ev job.Cohort) string {
 	return fmt.Sprintf("quorum %d: %s of %d", ev.ID, after, s.spec.Groups)
 }
 
-// Cohort returns the ID and the members of the newest cohort of the replica groups, 0 and none
-// before the first.
+// Cohort returns the ID and the members of the newest cohort of the replica groups. Before the
+// first cohort, it returns 0 and no members.
 func (s *State) Cohort() (id int64, members []lighthouse.Replica) {
 	return s.cohort.id, s.cohort.members
 }
@@ -54,7 +54,7 @@ func (s *State) Attempt(unit int) int {
 }
 
 // Trains reports whether a replica group may be in a cohort: none of its ranks has failed or is to
-// stop, and its rank 0, which asks, has not ended.
+// stop, and its rank 0, which asks for the cohort, has not ended.
 func (s *State) Trains(group, attempt int) bool {
 	if !s.grouped() || s.decided() || group < 0 || group >= len(s.progress.units) {
 		return false

@@ -15,7 +15,8 @@ import (
 type departures struct {
 	// announced are the departures still to come, in the order of their announcement.
 	announced []departure
-	// end is how the job ends once all live ranks are ready; nil unless its end was announced.
+	// end is the result of a job whose end was announced, or nil. The job ends with this result
+	// once all live ranks are ready.
 	end *report.Result
 	// endAt is when the end was announced. toSave says that the user waits for a checkpoint.
 	endAt  time.Time
@@ -30,8 +31,8 @@ type departure struct {
 	within time.Duration
 	why    string
 	// loose says that a scheduler ends the ranks that are not ready in time. Otherwise the alarm
-	// with the Seq of alarm ends them. Each departure has an alarm of its own: only the keeper of
-	// the clock can tell which one is due first.
+	// whose Seq is alarm ends them. Each departure has an alarm of its own, because State knows no
+	// time and cannot tell which departure is due first.
 	loose bool
 	alarm int
 	// at is when the departure was announced. afterSave says that the ranks are stopped as soon as
@@ -45,7 +46,7 @@ type departure struct {
 // everyNode stands for all nodes of a job.
 const everyNode = ""
 
-// reason is the reason that ranks are given.
+// reason is the reason that the notice tells ranks.
 func (d departure) reason() string {
 	if d.node == everyNode {
 		return d.why
@@ -53,8 +54,8 @@ func (d departure) reason() string {
 	return fmt.Sprintf("%s leaves: %s", d.node, d.why)
 }
 
-// covers reports whether another departure changes nothing, because the same ranks must be ready
-// earlier anyway.
+// covers reports whether this departure makes another one needless, because the same ranks must be
+// ready no later anyway.
 func (d departure) covers(other departure) bool {
 	return d.node == other.node && d.within <= other.within && (!d.loose || other.loose) && (d.afterSave || !other.afterSave)
 }
@@ -105,8 +106,8 @@ func (s *State) draining(ev job.Draining) string {
 	return text
 }
 
-// depart begins a departure. It tells the running ranks. They are stopped when all of them are
-// ready, when they have saved (see saving.go), or when the time is over.
+// depart begins a departure. It gives notice to the running ranks. They are stopped when all of
+// them are ready, when they have saved (see saving.go), or when the time is over.
 func (s *State) depart(d departure) (told, stopped string) {
 	units := s.leavers(d)
 	if s.decided() || !slices.ContainsFunc(units, func(u unit) bool { return u.phase == job.Running }) {
@@ -175,7 +176,7 @@ func (s *State) remind(u *unit, nodeRank int) {
 	}
 }
 
-// readied counts a node whose ranks of a unit are ready.
+// readied notes that the ranks of a unit on one node are ready.
 func (s *State) readied(ev job.Ready) string {
 	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok || u.notice.departure == nil || u.phase != job.Running || m.ready {
@@ -185,8 +186,8 @@ func (s *State) readied(ev job.Ready) string {
 	return s.stopWhenReady(u)
 }
 
-// stopWhenReady stops a unit once all of its live ranks are ready. For the end of the job, all
-// units wait for each other.
+// stopWhenReady stops a unit once all of its live ranks are ready. If the end of the job was
+// announced, all units wait for each other instead: see endWhenReady.
 func (s *State) stopWhenReady(u *unit) string {
 	if u.notice.departure == nil || u.notice.ready < u.live || s.departures.end != nil {
 		return ""
@@ -307,12 +308,12 @@ func resultOf(ev job.Cancel) report.Result {
 	return report.Result{Code: cmp.Or(ev.Code, codeCancelled), Ending: ev.Ending, Reason: what + ev.Why}
 }
 
-// announceEnd tells the ranks of all units that the job will end. Nothing starts any more.
+// announceEnd tells the ranks of all units that the job will end. After that, nothing starts.
 func (s *State) announceEnd(ev job.Cancel) string {
 	if s.decided() {
 		return s.correctEnding(ev)
 	}
-	if !slices.ContainsFunc(s.progress.units, owing) { // these units had done their work before
+	if !slices.ContainsFunc(s.progress.units, owing) { // all units have done their work
 		return s.step.ignore()
 	}
 	d := departure{node: everyNode, within: ev.Within, why: ev.Why, loose: ev.Loose, at: ev.At, afterSave: ev.AfterSave}

@@ -33,8 +33,8 @@ const (
 	notExcluded exclusionCode = 0
 	// excludedFailed is for a node whose hardware failed, or that had too many failures.
 	excludedFailed exclusionCode = 2
-	// excludedUnreachable is for a node that did not reach the master, or that other nodes did not
-	// reach as master. If the connection works the next time, the node is pardoned.
+	// excludedUnreachable is for a node that did not reach the master, or for a master that other
+	// nodes did not reach. If the connection works the next time, the node is pardoned.
 	excludedUnreachable exclusionCode = 3
 )
 
@@ -65,8 +65,9 @@ func (q *suspects) fit(nodes []placement.Node) []placement.Node {
 	return fit
 }
 
-// suspect counts a failure against its nodes, and excludes nodes with too many failures. Neither an
-// echo nor a hang in which no rank is behind is evidence against a node.
+// suspect counts a failure against its nodes, and excludes nodes with too many failures. An echo of
+// another failure is no evidence against a node, and neither is a hang in which no rank is behind
+// the others.
 func (s *State) suspect(f *fault) string {
 	if f.Verdict.Victim || f.wholeHang() {
 		return ""
@@ -88,7 +89,7 @@ func (s *State) suspect(f *fault) string {
 }
 
 // unfit says why a failure excludes a node that is to blame for the failure. The loss of a node
-// alone does not exclude the node, which may have been cut off just once.
+// alone does not exclude the node, since the node may have been cut off only once.
 func (s *State) unfit(f *fault, name string) exclusion {
 	switch n := s.suspects.blamed[name]; {
 	case s.spec.ExcludeAfter == 0 || s.Excludes(name):
@@ -113,7 +114,7 @@ func (s *State) quarantine(f *fault) {
 	}
 }
 
-// quarantineLast calls quarantine for failures on which there was no decision before the job ended.
+// quarantineLast calls quarantine for failures that were not decided before the job ended.
 func (s *State) quarantineLast() {
 	for i := range s.progress.units {
 		if f := s.progress.units[i].cause; f != nil && !f.decided {
@@ -154,7 +155,7 @@ func (s *State) reused(u *unit) string {
 // Excludes reports whether the job uses a node only if no other fits.
 func (s *State) Excludes(node string) bool { return s.suspects.excluded[node].code != notExcluded }
 
-// Excluded has, by node name, why the job uses a node only if no other fits.
+// Excluded returns, by node name, why the job uses a node only if no other fits.
 func (s *State) Excluded() map[string]string {
 	why := make(map[string]string, len(s.suspects.excluded))
 	for name, e := range s.suspects.excluded {

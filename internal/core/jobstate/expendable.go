@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// enough reports whether the job can go on with some number of parts: replica groups, or ranks of a
+// enough reports whether the job can go on with this many parts: replica groups, or ranks of a
 // gang.
 func (s *State) enough(parts int) bool {
 	if s.grouped() {
@@ -47,7 +47,7 @@ func (s *State) abandon(u *unit, why string) string {
 }
 
 // expendableRanks reports whether a running gang has enough ranks without n more of them. It is
-// false for a program that could not be started or that was told of its end.
+// false once the ranks have got notice of their end.
 func (s *State) expendableRanks(u *unit, n int) bool {
 	return s.spec.LostRanks > 0 && s.gang() && u.phase == job.Running && u.notice.departure == nil && s.enough(s.size(u)-u.lost-n)
 }
@@ -59,7 +59,7 @@ func (s *State) expendableNode(u *unit, nodeRank int) bool {
 	return m.started && nodeRank != s.masterOf(u).home && s.expendableRanks(u, m.left)
 }
 
-// loseRanks gives up some ranks, unless they have ended. The others go on.
+// loseRanks gives up those of some ranks that have not ended. The other ranks go on.
 func (s *State) loseRanks(u *unit, m *member, why string, ranks ...placement.Bundle) string {
 	for _, b := range ranks {
 		if !s.progress.done[b.Rank] {
@@ -78,7 +78,7 @@ func (s *State) ended(u *unit) string {
 		return ""
 	}
 	s.pass(u, job.Stopping)
-	for i := range u.members { // the end of the job does not count as a stop of ranks that have done their work
+	for i := range u.members { // an announced end of the job must not stop ranks that have done their work
 		s.progress.unready(u, &u.members[i])
 	}
 	exited := "all ranks exited 0"

@@ -23,8 +23,8 @@ type fault struct {
 	decided bool
 	// departs says that there was no failure: the ranks were stopped for a [departure].
 	departs bool
-	// weighed are the ranks whose failures were weighed for the attempt, until the fault is
-	// decided.
+	// weighed are the ranks whose failures were weighed as the reason why the attempt failed, until
+	// the fault is decided.
 	weighed map[int]bool
 }
 
@@ -117,7 +117,7 @@ func (v *verdicts) judge(f report.Failure, rules string) report.Verdict {
 	return verdict.Judge(f, v.parsed(rules)...)
 }
 
-// parsed are the user's own rules. They were checked when the job was submitted.
+// parsed are the user's own rules. They were checked when the job was submitted, so they parse.
 func (v *verdicts) parsed(rules string) []verdict.Rule {
 	if v.rules == nil && rules != "" {
 		v.rules, _ = verdict.Parse("--failure-rules", rules)
@@ -139,9 +139,9 @@ func (u *unit) failure() report.Failure {
 	return f
 }
 
-// Judged is the verdict on the failure that the newest step reported, by the evidence at that step.
-// It is zero if the step reported no failure, or a failure that cannot be the reason why an attempt
-// failed.
+// Judged is the verdict on the failure that the newest step reported, from the evidence known at
+// that step. It is zero if the step reported no failure, or a failure that cannot be the reason why
+// an attempt failed.
 func (s *State) Judged() report.Verdict { return s.step.judged }
 
 // blame weighs a further failure of an attempt that is being stopped, and reports it if it is the
@@ -154,7 +154,7 @@ func (s *State) blame(u *unit, f report.Failure, ev job.Exited) string {
 	if !ev.Told {
 		u.cause.addFurther()
 	}
-	if ev.Alike { // it came later than the failure that it resembles
+	if ev.Alike { // an agent reports it after the failure that it resembles
 		return ""
 	}
 	other := s.fault(f)
@@ -194,7 +194,8 @@ func (s *State) Weighs(ev job.Exited) bool {
 	return s.weighs(u, ev.Rank)
 }
 
-// explain attributes a unit's failure to another fault, if that explains it better.
+// explain attributes a unit's failure to another fault, if the other fault explains the failure
+// better.
 func (s *State) explain(u *unit, other *fault) string {
 	old := u.cause
 	if !other.precedes(old) {
@@ -275,8 +276,8 @@ func (s *State) refuse(t *tally, f *fault, free bool) refusal {
 	return s.refuseAtOnce(f)
 }
 
-// refuseAtOnce is refuse for a failure whose first report already decides. A rank that could not be
-// started would fail again.
+// refuseAtOnce is refuse for those reasons that need no further evidence. A rank that could not be
+// started, for example, would fail again.
 func (s *State) refuseAtOnce(f *fault) refusal {
 	switch {
 	case !f.started():
@@ -289,8 +290,8 @@ func (s *State) refuseAtOnce(f *fault) refusal {
 	return refusal{}
 }
 
-// failed ends the job for the failure of a unit, unless the job can do without the unit. The cause
-// may still change until nothing lives.
+// failed ends the job because a unit failed, or abandons the unit if the job can do without it. The
+// cause may still change until no process lives.
 func (s *State) failed(u *unit, r refusal) string {
 	f := u.cause
 	if f.unreachable() {
@@ -303,7 +304,7 @@ func (s *State) failed(u *unit, r refusal) string {
 	return s.end(report.Result{Code: code(f.Failure), Ending: s.endingOf(u, f), Reason: s.failureText(u)})
 }
 
-// failureText says why the job has failed with a unit.
+// failureText says why the job has failed, if a unit is the reason.
 func (s *State) failureText(u *unit) string {
 	return "job failed: " + words.Also(u.causeText(), s.ending.why)
 }
@@ -335,7 +336,8 @@ const (
 	causeTimeLimit = "time-limit"
 )
 
-// deserted is the verdict on an echo if a rank that the others still needed had exited 0 before it.
+// deserted is the verdict on a unit's failure that is an echo, if a rank that the others still
+// needed had exited 0 before.
 func (u *unit) deserted() (report.Verdict, bool) { return u.early.Explains(u.cause.Failure) }
 
 // bundle finds a rank in a group. The ranks of a group are consecutive.

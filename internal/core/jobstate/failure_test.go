@@ -34,7 +34,7 @@ func runningJob(t *testing.T, restart job.Restart, nodes int) *State {
 	return s
 }
 
-// failAll returns the exits of all ranks of such a job, with last words.
+// failAll returns failed exits, with last words, of all ranks of a job that runningJob made.
 func failAll(s *State) (events []job.Exited) {
 	for i, sl := range s.plan.slots {
 		for _, b := range sl.Bundles {

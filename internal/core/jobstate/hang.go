@@ -33,8 +33,8 @@ func (s *State) met(ev job.Met) string {
 	return ev.Why
 }
 
-// Meeting says which ranks are missing at the start of a gang, or for which key all but a few ranks
-// wait: the text of a [job.Met]. It costs O(ranks + clients).
+// Meeting returns the text of a [job.Met]: which ranks are missing at the start of a gang, or for
+// which key all but a few ranks wait. It costs O(ranks + clients).
 func (s *State) Meeting(m job.Meeting) string { return s.ranks().Text(m) }
 
 // Completed says which rank was the last to connect; nil while some are missing.
@@ -42,10 +42,10 @@ func (s *State) Completed(m job.Meeting) *job.Complete { return s.ranks().Comple
 
 // stalled records a node whose ranks stand still. Their attempt fails when all nodes of the unit
 // have reported this of all their ranks, or when this node reports a missing heartbeat for the
-// second time. Ranks that only wait for the hanging rank are at most a step late. Their nodes
-// report these ranks' steps between the two reports, so that the rank that is behind can be found.
-// When most ranks stand still and others go on, people must judge. They are also told after a
-// second report.
+// second time. Ranks that wait for the hanging rank stop at most one step later. So between the two
+// reports, the nodes of these ranks report their steps too, and the job can tell which rank is
+// behind. If most ranks stand still and others go on, a person must judge whether that is a hang.
+// The job reports it to the user once the ranks that stand still were reported twice.
 func (s *State) stalled(ev job.Stalled) string {
 	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok || u.phase != job.Running || u.notice.departure != nil { // ready ranks wait to be stopped
@@ -139,8 +139,9 @@ func (s *State) hang(u *unit) report.Failure {
 	return f
 }
 
-// laggards returns the ranks for which the others wait, and the evidence. These ranks have made
-// fewer steps, or else NCCL names them, or else they do something else than most ranks.
+// laggards returns the ranks for which the others wait, and the evidence. It looks for ranks that
+// have made fewer steps than others. If there are none, it looks for ranks that NCCL names, and
+// then for ranks that do something else than most ranks.
 func (s *State) laggards(all []job.Still, behind []job.Client) (late map[int]bool, why string) {
 	if late, why = slowest(all); len(late) > 0 {
 		return late, why
@@ -158,7 +159,8 @@ func (s *State) laggards(all []job.Still, behind []job.Client) (late map[int]boo
 	if late, why = oddest(all, func(does string) string { return does }); len(late) > 0 {
 		return late, why
 	}
-	// Most ranks may wait in different functions of the kernel while one is stopped.
+	// While one rank is stopped, the others may wait in different functions of the kernel. So
+	// compare only the first word.
 	return oddest(all, func(does string) string { word, _, _ := strings.Cut(does, " "); return word })
 }
 
@@ -174,7 +176,8 @@ func apart(all []job.Still) (late map[int]bool, why string) {
 // shownDoings bounds how many activities of ranks a reason names.
 const shownDoings = 3
 
-// standing says what ranks do when none is behind, unless they do too many different things.
+// standing says what ranks do when none is behind. It is empty if they do too many different
+// things.
 func standing(all []job.Still) string {
 	ranks := map[string][]int{}
 	var order []string

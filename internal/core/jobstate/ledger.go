@@ -9,8 +9,8 @@ import (
 // time of the step.
 func (s *State) Changes() []goodput.Change { return s.step.changes }
 
-// spending is how the ranks of a unit use their time in a phase. They train once all of them have
-// started.
+// spending is how the ranks of a unit use their time in a phase. In the phase Running, they count
+// as starting until all of them have started.
 func spending(p job.Phase) goodput.Use {
 	switch p {
 	case job.Preparing, job.Running:

@@ -22,7 +22,7 @@ type masters struct {
 
 // master has the port on the node with rank 0, and knows which nodes reach the port.
 type master struct {
-	// home is the node rank of rank 0. addr, in text, and port are where it listens.
+	// home is the node rank of rank 0. addr, as text, and port are where the master listens.
 	home int
 	addr string
 	port int
@@ -83,7 +83,7 @@ func (s *State) masterOf(u *unit) *master {
 
 func (m *master) ask(p job.Prepare) { m.question = &p }
 
-// askedFor reports whether a node is the one asked for a port.
+// askedFor reports whether the unanswered question for a port went to a node.
 func (m *master) askedFor(node string) bool { return m.question != nil && m.question.Node == node }
 
 // asksFor reports whether a report answers the question.
@@ -94,7 +94,8 @@ func (m *master) asksFor(ev job.Prepared) bool {
 
 func (m *master) dropQuestion() { m.question = nil }
 
-// openPort begins with a new port. The master need not prove that it reaches its own port.
+// openPort notes a new port, which no node has reached yet. The master need not prove that it
+// reaches its own port.
 func (m *master) openPort(addr string, port int) {
 	m.ported, m.launched, m.addr, m.port = true, false, addr, port
 	m.adopt()
@@ -154,7 +155,7 @@ func (m *master) dropAnswers(nodeRank int) {
 	}
 }
 
-// retry makes the job ask the node ranks that do not reach the port again.
+// retry makes the job ask again all node ranks that did not reach the port.
 func (m *master) retry() {
 	for rank := range m.unreached {
 		delete(m.asked, rank)
@@ -203,7 +204,7 @@ func (s *State) prepared(ev job.Prepared) string {
 }
 
 // unable ends the job because a node cannot start its ranks, so that no other node starts ranks in
-// vain. first is how its first rank would end.
+// vain. first says how the node's first rank would end.
 func (s *State) unable(u *unit, nodeRank int, first job.Exited) string {
 	g := s.groupAt(u, nodeRank)
 	first.Node, first.Rank = g.Node.Name, g.Bundles[0].Rank
@@ -215,8 +216,8 @@ func (s *State) unable(u *unit, nodeRank int, first job.Exited) string {
 	return s.end(report.Result{Code: code(f), Ending: report.EndProgram, Reason: why, Cause: &f})
 }
 
-// reach asks each node of a unit once whether it reaches the master's port. A master may be gone
-// once all its own ranks are done; then no node is asked.
+// reach asks each node of a unit once whether it reaches the master's port. The master's node may
+// be gone once its own ranks are done. reach then asks no node.
 func (s *State) reach(u *unit) {
 	m := s.masterOf(u)
 	for i := range u.members {
@@ -261,7 +262,7 @@ func (s *State) reached(ev job.Reached) string {
 	return text
 }
 
-// launch starts the units that wait for nothing but the port, once all nodes that were asked have
+// launch starts the units that wait only for the port, once all nodes that were asked have
 // answered. It reports whether it started or ended anything.
 func (s *State) launch(m *master) (text string, acted bool) {
 	if s.decided() || s.departures.end != nil || !m.ported || len(m.pending) > 0 {
@@ -285,12 +286,12 @@ func (s *State) launch(m *master) (text string, acted bool) {
 	return words.Also(text, s.starting(started...)), true
 }
 
-// readyToStart reports whether a unit waits for nothing but the master's port.
+// readyToStart reports whether a unit waits only for the master's port.
 func (s *State) readyToStart(u *unit) bool { return u.phase == job.Preparing && !s.leaves(u) }
 
-// masterUnreachable decides what follows when nodes do not reach the master. Before anything has
-// run, the network or an address is wrong, and a person must correct it. Later, it is a failure of
-// a node like any other.
+// masterUnreachable decides what follows when nodes do not reach the master. Before the first
+// attempt has started, the network or an address is wrong, and a person must correct it, so the job
+// ends. Later, it counts as the failure of a node.
 func (s *State) masterUnreachable(m *master) (text string, acted bool) {
 	ranks := slices.Sorted(maps.Keys(m.unreached))
 	why := s.notReached(m, ranks)
@@ -312,9 +313,9 @@ func (s *State) masterUnreachable(m *master) (text string, acted bool) {
 }
 
 // blameFor returns the nodes that are to blame when some nodes do not reach the master. If more
-// nodes miss the master than reach it, the master is to blame. Otherwise the nodes that miss it are
-// to blame. All nodes that have missed the master since all ranks ran count against the master,
-// except nodes that also missed an earlier master.
+// nodes count against the master than reach it, the master is to blame. Otherwise the nodes that do
+// not reach it are to blame. A node counts against the master if this master is the first that the
+// node has not reached since all units last ran.
 func (s *State) blameFor(m *master, ranks []int) (blamed []string) {
 	master, against, reaching := s.plan.slots[m.home].Node.Name, 0, 0
 	for _, rank := range ranks {
@@ -340,8 +341,9 @@ func (s *State) blameFor(m *master, ranks []int) (blamed []string) {
 	return blamed
 }
 
-// clearBlame lifts two kinds of exclusions: of nodes that did not reach a master that is now to
-// blame, and of masters that a node that is now to blame did not reach.
+// clearBlame lifts exclusions for which other nodes are now to blame. If a master is to blame, it
+// pardons the nodes that did not reach this master. If another node is to blame, it pardons the
+// master that this node did not reach.
 func (s *State) clearBlame(m *master, blamed []string) {
 	isBlamed := make(map[string]bool, len(blamed))
 	for _, name := range blamed {
@@ -388,7 +390,7 @@ func (s *State) stranded(m *master, blamed []string) (units []*unit) {
 }
 
 // moveMaster asks for another master among the nodes of the last attempt, if the master was to
-// blame for its end.
+// blame for the end of that attempt.
 func (s *State) moveMaster(r placement.Request) (placement.Request, bool) {
 	f := s.progress.units[0].cause
 	if !f.unreachable() || f.Node != s.plan.slots[0].Node.Name || !s.Has(f.Node) {
@@ -405,8 +407,8 @@ func (s *State) moveMaster(r placement.Request) (placement.Request, bool) {
 	return r, true
 }
 
-// notReached says which nodes do not reach the master. Their number distinguishes a firewall on one
-// node from a wrong address of the master.
+// notReached says which nodes do not reach the master. One such node suggests a firewall on that
+// node, and many suggest a wrong address of the master.
 func (s *State) notReached(m *master, ranks []int) string {
 	master := fmt.Sprintf("%s at %s (MASTER_ADDR:MASTER_PORT)", s.plan.slots[m.home].Node.Name, m.endpoint())
 	if len(ranks) == 1 {
@@ -422,7 +424,7 @@ func (s *State) notReached(m *master, ranks []int) string {
 	return fmt.Sprintf("%d of the %d other nodes cannot reach %s: %s", len(ranks), len(s.plan.slots)-1, master, strings.Join(list, ", "))
 }
 
-// portWait says what this unit, and any other unit that prepares, waits for.
+// portWait says what this unit waits for, or another unit that prepares.
 func (s *State) portWait(u *unit) string {
 	m := s.masterOf(u)
 	switch {

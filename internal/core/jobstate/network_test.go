@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// onNetworks is a gang with one GPU rank on a node of each network.
+// onNetworks returns a gang with one GPU rank on a node of each network.
 func onNetworks(networks ...string) *State {
 	s := New(job.Spec{ID: "j", MaxRestarts: 1, Request: placement.Request{MinNodes: len(networks), MaxNodes: len(networks), PerNode: []int{1}, GPU: true}})
 	for i, network := range networks {
@@ -70,8 +70,8 @@ func TestNetworkIsWhatAllAgreeOn(t *testing.T) {
 	}
 }
 
-// TestNetworksThatDiffer checks that all nodes get TCP, with one message about it. When another
-// node takes the place of the differing node, the nodes agree anew.
+// TestNetworksThatDiffer checks that all nodes get TCP if their networks differ, with one message
+// about it. When another node takes the place of the differing node, the nodes agree anew.
 func TestNetworksThatDiffer(t *testing.T) {
 	s := onNetworks("efa rdma", "efa rdma", "tcp")
 	got, reason := begin(s, 0)

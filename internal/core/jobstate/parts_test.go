@@ -58,7 +58,7 @@ func changed(body ast.Node) (all []ast.Expr) {
 	return all
 }
 
-// variable returns the variable with which an expression begins, and how many fields it goes through.
+// variable returns the variable with which an expression begins, and how many fields follow it.
 func variable(e ast.Expr) (root string, depth int) {
 	switch e := e.(type) {
 	case *ast.Ident:

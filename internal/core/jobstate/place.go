@@ -21,7 +21,8 @@ type plan struct {
 	// world has the facts about the whole job that ranks know. roles counts the ranks of each role.
 	world job.World
 	roles map[string]int
-	// differing is why the nodes have no fabric in common; empty once it was reported.
+	// differing is why the nodes have no fabric in common. It is empty once the job has reported
+	// it.
 	differing string
 	growth    growth
 }
@@ -211,8 +212,8 @@ func (s *State) infeasible(u *unit, err error) string {
 	return s.gather(u, s.shortfall())
 }
 
-// gather waits for nodes, for as long as the placement limit allows. The limit starts anew when
-// another unit begins to wait.
+// gather makes a unit wait for nodes, for as long as the placement limit allows. The limit starts
+// anew when another unit begins to wait.
 func (s *State) gather(u *unit, why string) string {
 	if s.closed() {
 		if s.expendable(u) {
@@ -253,7 +254,8 @@ func (s *State) worthAsking() bool {
 	return s.strict() || nodes >= r.MinNodes || !r.GPU || r.Fits(s.roster.gpus) >= ranks(r, r.MinNodes)
 }
 
-// strict reports whether the job needs all nodes that the request names.
+// strict reports whether the job needs as many nodes as the request says. Otherwise fewer, larger
+// nodes may suffice.
 func (s *State) strict() bool {
 	r := s.spec.Request
 	return r.Strategy != placement.Pack && r.Strategy != placement.Spread || allGPUs(r)
@@ -324,7 +326,7 @@ func (s *State) release() {
 	}
 }
 
-// adopt makes a placement the job's own and divides it into units.
+// adopt makes a placement the job's plan, and divides its ranks into units.
 func (s *State) adopt(chosen placement.Plan) {
 	s.plan.adopt(chosen, s.spec.MaxRestarts)
 	for i, g := range chosen.Groups {

@@ -25,7 +25,7 @@ func (t record) String() string {
 }
 
 // TestReplay checks that the same events give the same actions and reasons, because a coordinator
-// reads its log that way.
+// restores its state from its log in this way.
 func TestReplay(t *testing.T) {
 	for seed := range uint64(300) {
 		w := newWorld(seed)

@@ -42,7 +42,8 @@ type jobNode struct {
 
 const spare = -1
 
-// clash returns the node that has the address of another one, unless they may share it.
+// clash returns the name of another node that already has a node's address, if the two may not
+// share the address.
 func (r *roster) clash(n placement.Node) (string, bool) {
 	other := r.addrs[n.Addr.Unmap()]
 	if other == "" || other == n.Name || placement.SameMachine(r.nodes[other].Node, n) {
@@ -71,7 +72,8 @@ func (r *roster) remove(n *jobNode) {
 	r.gpus -= len(n.GPUs)
 }
 
-// freeAddr gives the address of a node to another node of its machine.
+// freeAddr takes a node's address from it. If another node of the same machine has the address too,
+// addrs then names that node.
 func (r *roster) freeAddr(n *jobNode) {
 	addr := n.Addr.Unmap()
 	if r.addrs[addr] != n.Name {
@@ -197,8 +199,8 @@ func (s *State) forget(n *jobNode) {
 	s.masters.forgive(n.Name)
 }
 
-// lost takes a node away. The units with unfinished ranks there fail; none of its processes is
-// waited for.
+// lost takes a node away. The units with unfinished ranks there fail. The job does not wait for the
+// end of the node's processes.
 func (s *State) lost(ev job.Lost) string {
 	n := s.roster.nodes[ev.Node]
 	if n == nil {
@@ -249,8 +251,8 @@ func (s *State) gatherLess() string {
 	return s.placeAll(false)
 }
 
-// nodeGone tells the units of a node rank that their node is gone. Those with unfinished ranks fail
-// together, as one failure.
+// nodeGone tells the units of a node rank that their node is gone. The units with unfinished ranks
+// fail together, which counts as one failure.
 func (s *State) nodeGone(n *jobNode) string {
 	units := s.unitsAt(n.nodeRank)
 	lived := s.settleAll(units, n.nodeRank) // before anything is decided

@@ -32,7 +32,7 @@ type inFlight struct {
 	failed  bool
 }
 
-// writer is a unit's share of a node that writes a checkpoint.
+// writer names the ranks of a unit on one node, which write a checkpoint.
 type writer struct {
 	node string
 	unit int
@@ -61,7 +61,7 @@ func (s *saves) begin(save report.Save, w writer) {
 
 // prove takes a node's proof, and returns the checkpoint if the proof completes it. In a directory
 // that all nodes share, one proof is enough. Elsewhere each node that wrote a part must prove its
-// own.
+// own part.
 func (s *saves) prove(save report.Save, by writer, shared bool) (whole report.Save, complete bool) {
 	if i := s.find(save.Path); i >= 0 {
 		f := &s.inFlight[i]
@@ -88,13 +88,13 @@ func (s *saves) prove(save report.Save, by writer, shared bool) (whole report.Sa
 	return save, true
 }
 
-// supersede forgets what a unit has in flight from before a checkpoint that it has completed. Agents
-// have not given up these older ones yet.
+// supersede forgets the checkpoints that a unit has in flight and that are older than a checkpoint
+// that it has completed. Agents have not given up these older checkpoints yet.
 func (s *saves) supersede(unit int, began time.Time) {
 	s.drop(func(f inFlight, w writer) bool { return w.unit == unit && f.Began.Before(began) })
 }
 
-// drop forgets writers, and checkpoints that then have none.
+// drop forgets writers, and checkpoints that then have no writers.
 func (s *saves) drop(those func(inFlight, writer) bool) {
 	for i := range s.inFlight {
 		f := &s.inFlight[i]
@@ -106,8 +106,8 @@ func (s *saves) drop(those func(inFlight, writer) bool) {
 // sameFor is how much the clocks of two nodes that prove one save may differ.
 const sameFor = time.Second
 
-// repeats reports whether a save is the newest one, reported by another node. The next save to the
-// same path begins after this one has ended.
+// repeats reports whether a save is the newest one, reported by another node. A further save to the
+// same path would begin after the newest one has ended.
 func (s *saves) repeats(save report.Save) bool {
 	return save.Path == s.last.Path && save.Began.Before(s.last.Ended.Add(sameFor))
 }
@@ -120,7 +120,8 @@ func (s *saves) keep(save report.Save) {
 	s.last = &save
 }
 
-// fail forgets a checkpoint that all of its writers have proved or given up.
+// fail notes that a writer has given up a checkpoint. It forgets the checkpoint once each of its
+// writers has proved it or given it up.
 func (s *saves) fail(path string, by writer) {
 	if i := s.find(path); i >= 0 {
 		f := &s.inFlight[i]
@@ -180,7 +181,8 @@ func (s *State) saved(ev job.Saved) string {
 	return words.Also(text, s.stopWhenSaved(u))
 }
 
-// found reports a partial checkpoint that a start finds, before or while its ranks run.
+// found reports a partial checkpoint that a node finds at the start of an attempt, before or while
+// the ranks run.
 func (s *State) found(ev job.Saved) string {
 	n := s.roster.nodes[ev.Node]
 	if n == nil || n.nodeRank == spare || ev.Unit < 0 || ev.Unit >= len(s.progress.units) || s.progress.units[ev.Unit].attempt != ev.Attempt {

@@ -100,7 +100,8 @@ func TestSaves(t *testing.T) {
 	}
 }
 
-// TestWrites has a checkpoint that is never completed, and a newer one.
+// TestWrites checks what a unit writes if it never completes a checkpoint and then writes a newer
+// one.
 func TestWrites(t *testing.T) {
 	at := func(second int64) time.Time { return time.Unix(1_700_000_000+second, 0) }
 	var s saves
@@ -144,8 +145,9 @@ func TestLeftCheckpoints(t *testing.T) {
 	}
 }
 
-// TestOneGroupSaves announces the end of a job of replica groups, or of the node of one. At the end
-// of the job, the checkpoint of one group counts for all, but no group is stopped while it writes.
+// TestOneGroupSaves announces the end of a job of replica groups, or the end of one group's node.
+// At the end of the job, the checkpoint of one group counts for all, but no group is stopped while
+// it writes.
 func TestOneGroupSaves(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	for _, c := range []struct {

@@ -9,19 +9,21 @@ import (
 )
 
 // A departure gives ranks time to get ready. The job uses this time to lose little work, even if
-// the program knows nothing of golaunch. Before the deadline a unit is stopped
+// the program knows nothing of golaunch. Before the deadline it stops a unit in three cases:
 //
-//   - when all of its ranks have said that they are ready;
-//   - otherwise, never while it writes a checkpoint;
-//   - when it has completed a checkpoint since the announcement. Replica groups have the same weights,
-//     so for the end of the job the checkpoint of any group counts for all;
-//   - when each of its ranks catches the signal that stops it, so that it can save for the signal: as
-//     late as the newest checkpoint took. The unit then has the rest of the time, and the grace
-//     period, to end.
+//   - All ranks of the unit have said that they are ready.
+//   - The unit has completed a checkpoint since the announcement. Replica groups have the same
+//     weights, so for the end of the job the checkpoint of any group counts for all.
+//   - Each rank of the unit catches the signal that stops it, and can save for the signal. The job
+//     then stops the unit when the time that is left is about twice as long as the newest save
+//     took. The unit has this time, and the grace period, to end.
 //
-// If the user waits for the stop ([Cancel].AfterSave), ranks that catch the signal get it at once,
-// unless the program's next checkpoint is due in time. Some programs, such as Lightning's, catch the
-// signal and end without a checkpoint; no work is lost if golaunch waits for the due one.
+// The job does not stop a unit that writes a checkpoint, except in the first case.
+//
+// If the user waits for the stop ([job.Cancel].AfterSave), ranks that catch the signal get it at
+// once. If the program's next checkpoint is due in time, they get it only after that checkpoint.
+// Some programs, such as Lightning's, catch the signal and end without a checkpoint; these programs
+// lose no work if golaunch waits for the checkpoint that is due.
 //
 // Otherwise the unit runs until the deadline: its next checkpoint may be complete in time, and a
 // program that reads the notice may get ready. At the deadline the unit is always stopped.
@@ -96,8 +98,8 @@ func (s *State) caught(ev job.Catching) string {
 	return s.stopWhenSaved(u)
 }
 
-// landed records that a unit has completed a checkpoint, and stops the units that this saves. A
-// checkpoint from before the announcement does not count.
+// landed records that a unit has completed a checkpoint, and stops the units whose work is now
+// saved. A checkpoint from before the announcement does not count.
 func (s *State) landed(by *unit, ended time.Time) (stopped string) {
 	units := s.progress.units[by.id : by.id+1]
 	if s.grouped() && s.departures.end != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestScripts plays the traces in testdata/scripts. A block "step" has one event a line, some with
-// UNIT/ATTEMPT; the answer has each event, its reason and its actions. Run with -rewrite to accept
-// what the code does now.
+// TestScripts plays the traces in testdata/scripts. A block "step" has one event a line. Some
+// events have UNIT/ATTEMPT. The answer has each event, its reason and its actions. Run with
+// -rewrite to accept what the code does now.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		var s *State
@@ -113,7 +113,7 @@ func parseEvent(t *testing.T, line string) job.Event {
 		if len(f) > 3 {
 			n.GPUs = gpus(num(3))
 		}
-		for i := 4; i < len(f); i++ { // held
+		for i := 4; i < len(f); i++ { // the GPUs that other processes hold
 			n.GPUs[num(i)].HeldBy = "pid 4411"
 		}
 		return job.Joined{Node: n}

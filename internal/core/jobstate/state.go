@@ -35,21 +35,22 @@
 // Tests in random worlds check these invariants, whichever messages are late, lost, doubled or
 // reordered, and whichever nodes die:
 //
-//   - No node starts an attempt while an earlier one of its ranks may live anywhere: each node has
-//     said stopped or is lost.
+//   - No node starts an attempt while an earlier one of its ranks may live anywhere: each node that
+//     had it has said that it stopped, or is lost.
 //   - A report of an earlier attempt, or of a node that was lost or has stopped, changes nothing.
 //   - The job finishes once, when none of its processes can live. Only this is final.
 //   - The announced end of a node costs no budget, however often it is announced.
 //   - The job succeeds only if every rank's newest attempt exited 0 and each of its nodes said
-//     stopped. A lost node is a failure. Neither is required of up to [job.Spec].LostRanks ranks.
+//     stopped. A lost node is a failure. Up to [job.Spec].LostRanks ranks may fail or be lost
+//     nevertheless.
 //   - Without a refill, a unit has at most MaxRestarts+1 attempts, and one more for each node that
 //     is to blame. Each attempt but the first follows a [job.Wait] that has elapsed.
 //   - A program that cannot be started is not started again. Nothing starts once the end is decided
 //     or announced.
 //   - Ranks get a notice of each end that is sooner than the ends they know of, and are stopped
 //     when the first end is due. Nothing starts on a node that leaves.
-//   - A first start goes to nodes that have said that they reach the master's port, if the master
-//     lives.
+//   - An order to start goes only to nodes that have said that they reach the master's port, if the
+//     master lives. A repeated order is exempt.
 //
 // A step costs O(1), except for placement and for the start or stop of a whole attempt.
 package jobstate
@@ -86,7 +87,7 @@ type State struct {
 	step       step `snapshot:"-"`
 }
 
-// New returns a job that waits for nodes. Its first step arms the [AlarmPlacement].
+// New returns a job that waits for nodes. Its first step arms the [job.AlarmPlacement].
 func New(spec job.Spec) *State {
 	s := &State{
 		spec:     spec,
@@ -213,7 +214,7 @@ func (s *State) alarm(kind job.AlarmKind, after time.Duration) int {
 // ending describes the end of the job.
 type ending struct {
 	cancels int
-	// signal is the signal with which the job was told to stop, see [Stop].
+	// signal is the signal with which the job was told to stop, see [job.Stop].
 	signal int
 	// fatal is the unit whose failure ends the job, or noUnit. why says why no restart follows.
 	fatal int
@@ -224,7 +225,7 @@ type ending struct {
 	finished bool
 }
 
-// cancel counts a request to stop; the signal of the first one counts.
+// cancel counts a request to stop. Only the first request determines the signal.
 func (e *ending) cancel(signal int) {
 	if e.cancels++; e.cancels == 1 {
 		e.signal = signal

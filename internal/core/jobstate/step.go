@@ -10,7 +10,7 @@ import (
 
 // Step takes an event and returns the actions that follow, in order, and the reason. The reason is
 // empty if nothing was decided, because the event was an expected report or a stale one. After
-// [Finish] every event is stale.
+// [job.Finish] every event is stale.
 func (s *State) Step(ev job.Event) (actions []job.Action, reason string) {
 	s.step = step{stale: s.ending.finished}
 	if s.ending.finished {
@@ -125,8 +125,8 @@ func (s *State) started(ev job.Started) string {
 }
 
 // exited records that a rank is done, or takes its failure for the root cause. Later failures are
-// echoes of the first. A node whose ranks have all ended reports that it has stopped, without an
-// order.
+// usually echoes of the first one. A node whose ranks have all ended reports that it has stopped,
+// without an order.
 func (s *State) exited(ev job.Exited) string {
 	u, m, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok {

@@ -338,7 +338,7 @@ func (w *stopWorld) stop(a job.Stop) {
 		if w.loose {
 			w.killed = min(w.killed, w.within+time.Second) // the scheduler ends them
 		}
-		free := w.now // once a save in flight has ended
+		free := w.now // when no save is in flight any more
 		for _, s := range w.saves {
 			if s.began <= w.now && s.ended > w.now {
 				free = s.ended
@@ -371,8 +371,8 @@ func (w *stopWorld) landed() (last trueSave) {
 }
 
 // lost is the unsaved work, from the beginning of the newest save. It counts up to the announcement
-// or, if that save ended after the announcement, up to the stop. The ranks may use the time until
-// the deadline as they like.
+// or, if that save ended after the announcement, up to the stop. Work that the ranks do after the
+// announcement without saving it does not count as lost.
 func (w *stopWorld) lost() time.Duration {
 	s := w.landed()
 	switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// exchange replaces an excluded node on which nothing lives by a spare.
+// exchange replaces an excluded node, on which no process lives, with a spare.
 func (s *State) exchange(nodeRank int) string {
 	old := s.plan.slots[nodeRank]
 	if old.vacant || !s.Excludes(old.Node.Name) || s.liveAt(nodeRank) ||
@@ -25,8 +25,8 @@ func (s *State) rehome(nodeRank int, spares []placement.Node) error {
 	return s.substitute(nodeRank, s.smallest(nodeRank, spares))
 }
 
-// substitute gives a node rank on which nothing lives to one of the candidates, with the same ranks
-// on it.
+// substitute gives a node rank on which nothing lives to one of the candidates. The ranks there
+// stay the same.
 func (s *State) substitute(nodeRank int, candidates []placement.Node) error {
 	g, err := s.groupFor(nodeRank, candidates)
 	if err != nil {
@@ -46,8 +46,8 @@ func (s *State) substitute(nodeRank int, candidates []placement.Node) error {
 	return nil
 }
 
-// askAgain asks a node that has taken a node rank the questions of the preparing replica groups
-// there.
+// askAgain repeats the questions of the replica groups that prepare on a node rank, because the
+// node rank has a new node.
 func (s *State) askAgain(nodeRank int) {
 	if !s.grouped() {
 		return

@@ -71,7 +71,8 @@ type truth struct {
 	// cancelled says that the job ends by a cancel.
 	cancelled bool
 	// expires says that the end of the job was announced, loose says that the scheduler ends the
-	// job, and expired says that it has ended in that way. readied are the places that were ready.
+	// job, and expired says that the job has ended because of the announcement. readied are the
+	// places that were ready.
 	expires, loose, expired bool
 	readied                 map[place]bool
 	// evacuated are the attempts on a node that was to leave.
@@ -128,7 +129,8 @@ func (t *truth) exited(e job.Exited) {
 	t.tails[at][e.Rank] = e.Tail
 }
 
-// started checks, on the node, that a start comes neither too early nor too late.
+// started checks, when an order to start arrives at a node, that it is neither too early nor too
+// late.
 func (t *truth) started(a *agent, o job.Start) error {
 	switch {
 	case t.result != nil:
@@ -387,7 +389,7 @@ func (t *truth) anyAlive() bool {
 	})
 }
 
-// ending sorts a world by how its job ended.
+// ending names how the job of a world ended.
 func (t *truth) ending() string {
 	switch r := t.result; {
 	case r == nil:
@@ -410,7 +412,7 @@ func (t *truth) ending() string {
 	return "rank failed"
 }
 
-// question identifies a [Prepare].
+// question identifies a [job.Prepare].
 type question struct {
 	node          string
 	unit, attempt int

@@ -15,7 +15,7 @@ type progress struct {
 	// others go on without it. pids are the process ids of the ranks, 0 for unknown ones.
 	done []bool
 	pids []int
-	// meeting is the text of the newest [Met].
+	// meeting is the text of the newest [job.Met].
 	meeting string
 	// open counts the units that have not succeeded. live counts the pairs of unit and node that
 	// may have processes. ready counts the live pairs that are ready for the end of the job.
@@ -67,7 +67,7 @@ func (c *counts) rankDone()         { c.left-- }
 func (c *counts) lose()             { c.lost++ }
 func (c *counts) memberGone()       { c.live-- }
 
-// notice is the notice that a unit's ranks have got of their end. It has the departure with the
+// notice is the notice of their end that a unit's ranks have got. It has the departure with the
 // least time (nil for none), and how many live members are ready for it. For the other fields see
 // saving.go.
 type notice struct {
@@ -81,9 +81,9 @@ type notice struct {
 	catching              int
 }
 
-// stall counts the live members that stand still by their newest report, and the ranks of members
-// with two such reports in a row. told says that the job has reported that most of its ranks stand
-// still.
+// stall counts the live members whose newest report says that all their ranks stand still. It also
+// counts the ranks of members with two reports in a row that ranks stand still. told says that the
+// job has reported that most of its ranks stand still.
 type stall struct {
 	members, ranks int
 	told           bool
@@ -95,7 +95,7 @@ type member struct {
 	live, started, ready, catches bool
 	left                          int
 	// stalled is the newest report that the member's ranks stand still, nil while they move. idle
-	// is how many ranks stand still.
+	// is how many ranks stand still according to the second report in a row, 0 before that report.
 	stalled *job.Stalled
 	idle    int
 }

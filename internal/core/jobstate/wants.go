@@ -10,10 +10,10 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Wants is the request that a cluster should place; false when the job has all it needs. If whole
-// is true, the request is for the whole job, including the nodes that the job has: these keep their
-// node ranks, and spares come next. Otherwise the request is for further nodes, one for each node
-// rank without a node, and any number of them helps.
+// Wants is the request that a cluster should place. ok is false when the job has all that it needs.
+// If whole is true, the request is for the whole job, including the nodes that the job has: these
+// keep their node ranks, and spares come next. Otherwise the request is for further nodes, one for
+// each node rank without a node, and any number of them helps.
 func (s *State) Wants() (r placement.Request, whole, ok bool) {
 	if s.placesAll() {
 		if !s.lacksNodes() {
@@ -38,7 +38,7 @@ func (s *State) Wanting() bool {
 	return len(s.uncovered()) > 0
 }
 
-// LastCall is the sequence number of the [AlarmLastCall] after which the job starts with fewer
+// LastCall is the sequence number of the [job.AlarmLastCall] after which the job starts with fewer
 // nodes than it could use; 0 if there is no such alarm.
 func (s *State) LastCall() int {
 	if !s.gathering() {
@@ -57,8 +57,8 @@ func (s *State) lacksNodes() bool {
 }
 
 // regroup is the next request for the whole job. Present nodes keep their node ranks, and spares
-// take those of lost nodes. A lost node that returns gets its own node rank back if that is still
-// vacant.
+// take the node ranks of lost nodes. A lost node that returns gets its own node rank back if that
+// is still vacant.
 func (s *State) regroup() placement.Request {
 	r := s.spec.Request
 	r.Keep = make(map[string]int, len(s.roster.nodes))
@@ -121,7 +121,8 @@ func (s *State) Instead(node string) placement.Request {
 
 // growth says when a job on fewer nodes than it could use may ask for more.
 type growth struct {
-	// partial says that the job was placed on fewer nodes, due that it has run for long enough.
+	// partial says that the job was placed on fewer nodes than it could use. due says that it has
+	// run for long enough to grow.
 	partial, due bool
 }
 
@@ -145,8 +146,8 @@ func (s *State) growTimerFired(ev job.TimedOut) string {
 	return s.grow()
 }
 
-// If there are more nodes, grow stops the ranks once they are ready, to start them again on these
-// nodes. It costs O(n log n) for n nodes.
+// grow checks whether the job can use more nodes. If so, it stops the ranks once they are ready, to
+// start them again on these nodes. It costs O(n log n) for n nodes.
 func (s *State) grow() string {
 	if !s.Grows() {
 		return ""
@@ -170,7 +171,8 @@ func (s *State) Grows() bool {
 // grows reports whether a unit was stopped to start again on more nodes.
 func (u *unit) grows() bool { return u.cause != nil && u.cause.departs && u.cause.Node == everyNode }
 
-// Growth is a request for the nodes of a job that [State.Grows] and for at least one more node.
+// Growth is a request for the nodes that the job has and for at least one more. It has a meaning
+// only while [State.Grows] reports true.
 func (s *State) Growth() placement.Request {
 	r := s.regroup()
 	r.MinNodes = len(s.plan.slots) + 1

@@ -88,7 +88,7 @@ type world struct {
 	// calm says that the time of repair has begun. The other fields restrict the faults before that
 	// time, so that not every world ends early.
 	calm, cancels, impatient, hopeless, crashes, hangs, expires, cuts, held bool
-	// drains is the number of chances of which one makes a node leave.
+	// drains says how rarely a node leaves: once in that many chances.
 	drains int
 
 	history []record
@@ -176,7 +176,7 @@ func newWorld(seed uint64) *world {
 
 func addrOf(node int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(node)}) }
 
-// chance is true once in n.
+// chance is true once in n calls on average.
 func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }
 
 // run plays a wild time and then a calm one, in which the job must end.
@@ -203,7 +203,7 @@ func (w *world) run() error {
 	return fmt.Errorf("stuck while %s", w.state.Summary().Waits)
 }
 
-// calmDown brings every node back with all it needs, and repairs every connection.
+// calmDown brings every node back with all that it needs, and repairs every connection.
 func (w *world) calmDown() error {
 	w.calm = true
 	for _, a := range w.agents {
@@ -266,7 +266,7 @@ func (w *world) act() error {
 // free ends the processes that hold GPUs of a node: all of these processes or one of them.
 func (w *world) free(a *agent) error {
 	ev := job.Freed{Node: a.node.Name}
-	a.node.GPUs = slices.Clone(a.node.GPUs) // the job has the others
+	a.node.GPUs = slices.Clone(a.node.GPUs) // the job still uses the old GPUs
 	for i := range a.node.GPUs {
 		if g := &a.node.GPUs[i]; g.HeldBy != "" && (len(ev.GPUs) == 0 || w.chance(2)) {
 			g.HeldBy = ""

@@ -37,7 +37,7 @@ func (r Ranks) Text(m job.Meeting) string {
 	}
 	for _, c := range m.Clients {
 		rank, known := rankOf(c)
-		if !known || c.PID == 0 { // torch before 2.5 does not send the process id
+		if !known || c.PID == 0 { // the client is torch before 2.5, which sends no process id
 			others++
 			continue
 		}
@@ -60,7 +60,7 @@ func (r Ranks) Text(m job.Meeting) string {
 	return waiting(len(waits), size, m.Key)
 }
 
-// Completed says which rank was the last to connect; nil while some are missing.
+// Completed says which rank was the last to connect. It is nil while ranks are missing.
 func (r Ranks) Completed(m job.Meeting) *job.Complete {
 	if m.Last == nil {
 		return nil
@@ -104,7 +104,8 @@ func waiting(n, size int, key string) string {
 	return fmt.Sprintf("%d of %d ranks wait for key %q", n, size, key)
 }
 
-// process identifies a process: its id on a node, or on a machine whose nodes share the ids.
+// process identifies a process by its id and its node, or by its id alone on a machine whose nodes
+// share the process ids.
 type process struct{ nodeRank, pid int }
 
 const sharedNode = -1
@@ -131,8 +132,8 @@ func (r Ranks) Find() func(job.Client) (rank int, known bool) {
 	}
 }
 
-// home returns the node rank of an address. All loopback addresses are one machine's, whose nodes
-// share its process ids.
+// home returns the node rank of an address. All loopback addresses belong to one machine, whose
+// nodes share its process ids.
 func home(homes map[netip.Addr]int, addr netip.Addr) int {
 	if i, ok := homes[addr.Unmap()]; ok && !addr.IsLoopback() {
 		return i
