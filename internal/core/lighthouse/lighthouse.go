@@ -1,8 +1,8 @@
 // Package lighthouse decides which replica groups train together, by the rules of torchft's
 // lighthouse.
 //
-// A cohort is what torchft, its protocol and its users call a quorum. In golaunch's code, a quorum
-// is Raft's.
+// A cohort is what torchft, its protocol and its users call a quorum. In golaunch's code, the word
+// quorum means only a quorum of Raft.
 //
 // A replica is one start of a replica group. It sends heartbeats, and asks for a cohort before each
 // step. [State.Step] takes an event and returns the cohort that follows, or why there is none. It
@@ -78,14 +78,14 @@ type Request struct {
 	// replica could not commit.
 	ShrinkOnly     bool
 	CommitFailures int64
-	// Member has the facts that the other members are told about the replica.
+	// Member has the facts about the replica that the cohort's answer gives the other members.
 	Member []byte
 }
 
 // Cohort is a set of replicas that train together.
 type Cohort struct {
-	// ID is the ID of the last cohort, unless the members have changed or one of them could not
-	// commit.
+	// ID is a new ID if the members have changed or one of them could not commit. Otherwise it is
+	// the ID of the last cohort.
 	ID      int64
 	Created time.Time
 	// Members are the requests of the members, by ID.
@@ -128,15 +128,15 @@ type State struct {
 type replica struct {
 	Replica
 	heard time.Time
-	// request is the replica's request since joined, nil if it does not ask. answered is the newest
-	// call that a cohort has answered or left out.
+	// request is the request that the replica made at the time joined, nil if it does not ask.
+	// answered is the newest call that a cohort has answered or left out.
 	request  *Request
 	joined   time.Time
 	answered int64
 }
 
-// New returns a lighthouse that continues after a cohort; an ID of 0 means that there was none. Its
-// members count as heard at the given time.
+// New returns a lighthouse that continues after the last cohort. An id of 0 means that there was no
+// cohort. The members of the last cohort count as heard at the time heard.
 func New(o Options, id int64, last []Replica, heard time.Time) *State {
 	s := &State{options: o, id: id, last: slices.Clone(last), alive: map[string]*replica{}}
 	for _, r := range last {

@@ -116,7 +116,7 @@ func TestARepeatedRequest(t *testing.T) {
 	}
 }
 
-// TestManyNames has a program that takes a new name for each request.
+// TestManyNames checks a program that takes a new name for each request.
 func TestManyNames(t *testing.T) {
 	tb := newTable(2)
 	for i := range 3 * MaxReplicas {
