@@ -14,7 +14,7 @@ import (
 // Step is a step of a job, with the facts about it that a coordinator reports.
 type Step struct {
 	cluster.Step
-	// Told says that the reason differs from that of the step before.
+	// Told says that the reason differs from the reason of the step before.
 	Told bool
 	// Ends says that the job ends with this step.
 	Ends bool
@@ -44,8 +44,8 @@ const (
 	maxEvidence = 100
 )
 
-// Apply applies the next entry. An entry that makes no sense changes nothing; its writer checks it
-// before.
+// Apply applies the next entry. An entry that makes no sense changes nothing. The coordinator
+// checks each entry before it writes it.
 func (s *State) Apply(e Entry) Outcome {
 	var o Outcome
 	s.Index++
@@ -248,7 +248,7 @@ func Began(at time.Time, epoch string) Entry {
 }
 
 // Replay returns the state after a snapshot, which may be nil, and the entries that follow it.
-// heard, if not nil, is called with the effects of each entry.
+// Replay calls heard, if not nil, with the effects of each entry.
 func Replay(snapshot []byte, entries []Entry, heard func(Entry, Outcome)) (*State, error) {
 	s := New()
 	if snapshot != nil {

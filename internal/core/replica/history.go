@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// maxHistory bounds the moments that are kept of a job: the newest ones. maxSummary is the bound
-// for a job that ended long ago.
+// maxHistory bounds how many moments of a job are kept. These are the newest moments. maxSummary is
+// the bound for a job that ended long ago.
 const (
 	maxHistory = 64
 	maxSummary = 8

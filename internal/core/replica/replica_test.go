@@ -85,8 +85,8 @@ func story(jobs int) []Entry {
 	return entries
 }
 
-// TestSchemaNamesTheState finds fields that the schema lacks, which a snapshot then has under their
-// Go names.
+// TestSchemaNamesTheState finds fields that the schema does not name. A snapshot would have these
+// fields under their Go names.
 func TestSchemaNamesTheState(t *testing.T) {
 	for _, gap := range schema.Gaps(New()) {
 		t.Errorf("%s: see schema.go, and change snapshotFormat with it", gap)

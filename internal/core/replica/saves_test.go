@@ -9,7 +9,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestWorkAtRisk has a save 10 s after the start of two ranks, and asks 30 s after that.
+// TestWorkAtRisk lets two ranks save 10 s after their start. It asks for the work at risk 30 s
+// after that.
 func TestWorkAtRisk(t *testing.T) {
 	for _, restart := range []job.Restart{job.RestartJob, job.RestartRank} {
 		began, s := time.Unix(1_700_000_000, 0).UTC(), New()

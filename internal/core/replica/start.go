@@ -25,8 +25,8 @@ func (c *startClock) begin(at time.Time, with report.Phase) {
 	*c = startClock{Phase: with, Since: at, Start: report.Start{Attempt: c.Start.Attempt}}
 }
 
-// take notes the facts about a start that a step of its job has. If the ranks run, it reports
-// whether the step has added something.
+// take notes what a step of the job says about its start. It reports whether the ranks run and the
+// step has added something.
 func (c *startClock) take(at time.Time, st cluster.Step) bool {
 	node, rank := slowest(st.Event)
 	if ev, is := st.Event.(job.Started); is && ev.Imports.Took > c.Took {
@@ -82,7 +82,7 @@ func (c *startClock) take(at time.Time, st cluster.Step) bool {
 }
 
 // enter ends a phase and begins the next, unless they are the same. No phase ends before it began,
-// although agents report moments in any order.
+// although the moments that agents report may be in any order.
 func (c *startClock) enter(at time.Time, next report.Phase, node string, rank *int) {
 	if c.Phase == next {
 		return

@@ -67,7 +67,7 @@ func TestStart(t *testing.T) {
 	want(t, []report.Start{*r.Start}, "2.0 backoff, 1.0 checks n1, 2.0 processes n1, 4.0 step n1 rank 0")
 }
 
-// want compares the newest start in words.
+// want compares the newest start, in words, with the wanted text.
 func want(t *testing.T, starts []report.Start, want string) {
 	t.Helper()
 	if len(starts) == 0 {

@@ -43,11 +43,11 @@ type Submission struct {
 	Detached bool
 	// Key is random. It stays the same if a client that got no answer submits again.
 	Key string `json:",omitempty"`
-	// Submitter is the uid of the submitting user, according to the kernel or munge, never the
-	// client; nil if unknown.
+	// Submitter is the uid of the submitting user, according to the kernel or munge, never
+	// according to the client; nil if unknown.
 	Submitter *uint32
-	// PlacementTimeout bounds the wait for nodes and GPUs; 0 is no bound. LastCall is the wait for
-	// more nodes than the job needs.
+	// PlacementTimeout bounds the wait for nodes and GPUs; 0 means no bound. LastCall is the wait
+	// for more nodes than the job needs.
 	PlacementTimeout, LastCall time.Duration
 	// BackoffMin is the wait before the first restart. Each further restart doubles the wait, up to
 	// BackoffMax, give or take 10 %.
@@ -68,7 +68,7 @@ type Entry struct {
 // Founded is the first entry of a log.
 type Founded struct {
 	Format string
-	// Epoch is how agents recognize every coordinator of this log.
+	// Epoch identifies the log. By it, agents recognize every coordinator of this log.
 	Epoch string
 }
 
@@ -77,10 +77,10 @@ type Member struct {
 	Node placement.Node
 	// Instance changes each time an agent starts over.
 	Instance string
-	// Patience is how long the agent must be silent until its ranks are known to be dead, by the
-	// lease that the agent was given. A later coordinator may give another lease.
+	// Patience is how long the agent must be silent until its ranks are known to be dead. It
+	// follows from the lease that the agent was given. A later coordinator may give another lease.
 	Patience time.Duration
-	// Drained says that the node must be drained as soon as jobs may have it.
+	// Drained says that the node must be drained at once when it joins the cluster.
 	Drained bool
 }
 

@@ -35,7 +35,7 @@ type Timer struct {
 	Seq int
 }
 
-// Due returns the event of a timer's deadline.
+// Due returns the event that follows when a timer's deadline has come.
 func (id TimerID) Due(t Timer) cluster.Event {
 	switch id.Kind {
 	case readmission:
