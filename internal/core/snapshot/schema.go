@@ -31,9 +31,9 @@ type namedField struct{ name, goName string }
 //	job.node = node: node nodeRank ran leavesAt=leaves
 //
 // The Go type job.node has the name node. A line that begins with a tab continues the line before.
-// A field has its Go name, in any case, or is given as "name=GoField". After renaming a Go type,
-// change the text left of " = ". After renaming a Go field, change the text right of its "=". Keep
-// the names.
+// The text gives a field by its Go name, in upper or lower case, or as "name=GoField". After
+// renaming a Go type, change the text left of " = ". After renaming a Go field, change the text
+// right of its "=". Keep the names.
 func NewSchema(text string) *Schema {
 	return &Schema{types: sync.OnceValue(func() map[string]names { return parse(text) })}
 }
@@ -120,7 +120,7 @@ func fieldOf(t reflect.Type, name string) int {
 }
 
 // Gaps lists how the schema differs from the types of the value that p points to: structs and
-// fields that the schema does not name, and names without a struct or field. It is for a test.
+// fields that the schema does not name, and names without a struct or field. Gaps is for a test.
 func (s *Schema) Gaps(p any) (gaps []string) {
 	seen := map[reflect.Type]bool{}
 	var look func(reflect.Type)

@@ -1,6 +1,6 @@
 // Package snapshot writes a whole graph of Go values into bytes, and reads it back. It includes
-// unexported fields and keeps shared pointers shared. It is for the state of a decision maker,
-// which is plain data.
+// unexported fields and keeps shared pointers shared. It is for the state of a coordinator, which
+// is plain data.
 //
 // A [Schema] names the types and fields. The bytes depend on the names and their order in the
 // schema, not on the Go source: renaming, moving or reordering a declaration changes no byte. The
@@ -161,7 +161,7 @@ func (w *writer) fields(v reflect.Value) {
 	if l.binary {
 		b, err := v.Addr().Interface().(encoding.BinaryMarshaler).MarshalBinary()
 		if err != nil {
-			panic(fmt.Sprintf("snapshot: %v: %v", v.Type(), err)) // no state has a time zone with odd seconds
+			panic(fmt.Sprintf("snapshot: %v: %v", v.Type(), err)) // only a time zone with odd seconds gives an error, and no state has one
 		}
 		w.text(string(b))
 		return
@@ -216,8 +216,8 @@ type entry struct {
 	text string
 }
 
-// sorted returns the keys of a map in the order of their bytes. Keys have no pointers that others
-// share.
+// sorted returns the keys of a map in the order of their bytes. A key must have no pointer that it
+// shares with another value.
 func sorted(schema *Schema, v reflect.Value) []entry {
 	all := make([]entry, 0, v.Len())
 	for _, key := range v.MapKeys() {
