@@ -29,7 +29,7 @@ func TestCausesAreDocumented(t *testing.T) {
 	}
 }
 
-// table has each cause once; the first rule of a cause has its title.
+// table returns a table with each cause once. The first rule of a cause has its title.
 func table(rules []Rule) string {
 	var b strings.Builder
 	for _, r := range rules {

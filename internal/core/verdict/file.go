@@ -28,10 +28,10 @@ var causeCode = later(`^[a-z0-9][a-z0-9-]{0,39}$`)
 //	stop  licence  /licence server .* refused/  ask for a seat
 //
 // ACTION is restart, replace, stop or wait. CODE has lower-case letters, digits and '-'. REGEXP has
-// RE2's syntax, so that it always takes linear time, with \/ for a slash, and is searched in each
-// line. The word victim: before CODE says that such a line is the echo of another rank's failure.
-// Empty lines and lines that begin with # are skipped. The error names the file and the line, and
-// says what is wrong.
+// RE2's syntax, so a search always takes linear time. A slash is written as \/. Each line is
+// searched for REGEXP. The word victim: before CODE says that such a line is the echo of another
+// rank's failure. Empty lines and lines that begin with # are skipped. The error names the file and
+// the line, and says what is wrong.
 func Parse(file, data string) ([]Rule, error) {
 	if len(data) > MaxFile {
 		return nil, fmt.Errorf("%s: %d bytes of rules: at most %d", file, len(data), MaxFile)

@@ -106,10 +106,10 @@ func unmarked(line string) string {
 	return strings.TrimRight(line, "\r")
 }
 
-// raise returns the verdict on a chain of exceptions. It prefers the most specific exception that a
-// rule matches, and after that a handled exception that is never a mere warning. An echo counts
-// only if no other exception matches. If no rule matches any exception, the verdict is on the last
-// exception.
+// raise returns the verdict on a chain of exceptions. It prefers the exception that the most
+// specific rule matches. If there is none, it takes a handled exception that is never a mere
+// warning. An echo counts only if no other exception matches. If no rule matches any exception, the
+// verdict is on the last exception.
 func raise(chain, handled []text) report.Verdict {
 	if v, ok := first(builtin(), chain, func(r Rule) bool { return !r.Victim }); ok {
 		return v

@@ -15,9 +15,9 @@ const (
 	// report its steps. It is long enough to have written a checkpoint, so a job that fails now and
 	// then is never stopped for that.
 	Progress = 10 * time.Minute
-	// Brief is the longest life with which an attempt that says nothing about its failure still
-	// counts. Attempts that end at once end for the same reason each time. An attempt that lived
-	// longer may have failed for any reason.
+	// Brief is the limit for failures that say nothing: such a failure counts only if the attempt
+	// lived for less than Brief. Attempts that end at once end for the same reason each time. An
+	// attempt that lived longer may have failed for any reason.
 	Brief = 10 * time.Second
 )
 
@@ -30,12 +30,12 @@ type Recurrence struct {
 	Step int64
 }
 
-// Next takes the failure that ended an attempt, and returns the verdict on it. The verdict becomes
-// Stop if this is the third time in a row that the same failure came at the same progress. It
-// becomes Restart instead of Stop if the attempt made progress before the first two. Some failures
-// neither count nor interrupt such a row: a failure of a node or of anything else outside the job,
-// the echo of another failure, and an unrecognized failure that says nothing on stderr and did not
-// come at once.
+// Next takes the failure that ended an attempt, and returns the verdict on it. Restart becomes Stop
+// if this is the third time in a row that the same failure came without progress. Stop becomes
+// Restart if the failure came at most twice in a row and the attempt had made progress. Some
+// failures neither count nor interrupt such a row: a failure of a node or of anything else outside
+// the job, the echo of another failure, and an unrecognized failure that says nothing on stderr and
+// did not come at once.
 func (r Recurrence) Next(f report.Failure, own ...Rule) (Recurrence, report.Verdict) {
 	v := Judge(f, own...)
 	silent := v.Cause == Unknown && lastWords(f) == ""

@@ -24,8 +24,9 @@ type Rule struct {
 	patterns []pattern
 }
 
-// pattern is a regular expression. It is compiled when a text has the literal with which each of
-// its matches begins, because a restart waits for the verdict, and most failures need few patterns.
+// pattern is a regular expression. It is compiled only when a text has the literal with which each
+// of its matches begins. That saves time, because a restart waits for the verdict, and most
+// failures need few patterns.
 type pattern struct {
 	literal string
 	re      func() *regexp.Regexp
@@ -42,7 +43,8 @@ var builtin = sync.OnceValue(func() (rules []Rule) {
 	return rules
 })
 
-// later returns a pattern that is compiled at first use, for the same reason.
+// later returns a pattern that is compiled at its first use, so a job that succeeds does not pay
+// for it.
 func later(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }

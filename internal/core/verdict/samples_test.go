@@ -118,8 +118,8 @@ func TestSamplesAreJudged(t *testing.T) {
 	}
 }
 
-// TestPatternsBeginWithALiteral checks what makes a scan fast: only texts that have the literal are
-// searched.
+// TestPatternsBeginWithALiteral checks that each pattern begins with a literal. That makes a scan
+// fast, because only texts with the literal are searched.
 func TestPatternsBeginWithALiteral(t *testing.T) {
 	for _, r := range builtin() {
 		for _, p := range r.patterns {

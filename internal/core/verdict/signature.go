@@ -44,7 +44,7 @@ func Signature(f report.Failure, own ...Rule) string {
 	return strings.ToValidUTF8(sig[:min(len(sig), maxSignature)], "")
 }
 
-// lastWords returns the last line that may be about a failure. Routine log lines are not.
+// lastWords returns the last line that may be about a failure. It skips routine log lines.
 func lastWords(f report.Failure) string {
 	lines := strings.Split(f.Tail, "\n")
 	for _, line := range slices.Backward(lines) {
@@ -56,8 +56,8 @@ func lastWords(f report.Failure) string {
 	return ""
 }
 
-// routine matches the marks that loggers put on lines that are not errors, and Python on its
-// warnings. It also matches a progress bar, which overwrites itself.
+// routine matches the marks that loggers put on lines that are not errors, and the mark that Python
+// puts on warnings. It also matches a progress bar, which overwrites itself.
 var routine = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(debug|info|warn|warning|[a-z]*warning):|\[(debug|info|warn|warning)\]|^(debug|info|warn|warning)\b|[- |](debug|info|warn|warning)[- |]|\bwarnings?\.warn\(|\r|[0-9]+%\|`)
 })
@@ -79,8 +79,8 @@ func wholeLine(f report.Failure, v report.Verdict) string {
 	return strings.TrimSpace(line[:min(len(line), maxLine)])
 }
 
-// place returns the innermost frame of the last traceback, such as train.py:12:step. Its folder may
-// differ between nodes.
+// place returns the innermost frame of the last traceback, such as train.py:12:step. The result
+// omits the file's folder, which may differ between nodes.
 func place(f report.Failure) string {
 	for _, t := range []text{read(report.FromTraceback, f.Traceback), read(report.FromTail, f.Tail)} {
 		begin := strings.LastIndex(t.body, heading)

@@ -8,7 +8,8 @@ import (
 
 // hardware has the rules for faults of a GPU, its links or its node. NVIDIA's documentation says
 // which Xids are such faults. Xids 13, 31, 43, 45, 68 and 109 are faults of the program or follow a
-// job's end (k8s-device-plugin ignores them too). 63 and 94 are contained errors.
+// job's end (k8s-device-plugin ignores them too). Xids 63 and 94 are errors that the GPU has
+// contained.
 var hardware = []row{
 	{
 		action: report.ActionReplace, cause: "gpu-lost", title: "a GPU is gone from the bus",

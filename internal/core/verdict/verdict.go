@@ -37,7 +37,7 @@ const (
 	maxQuote = 300
 )
 
-// Judge says what the failure of a rank means, by its Exit, Tail, Traceback and Kernel. The last
+// Judge says what the failure of a rank means. It reads Exit, Tail, Traceback and Kernel. The last
 // 256 KiB of each text are read. The caller's own rules, in their order, come before the built-in
 // ones. A process that exited 0 gets the zero Verdict. An exit code of [NotKnown] is a failure.
 //
@@ -72,8 +72,8 @@ func Judge(f report.Failure, own ...Rule) report.Verdict {
 	return unknown
 }
 
-// placed corrects the verdict by the place in the program. If Python was making semaphores or
-// memory for several processes, shared memory is full, not a disk.
+// placed corrects a verdict if the place of the failure in the program shows a better one. If
+// Python was making semaphores or memory for several processes, shared memory is full, not a disk.
 func placed(v report.Verdict, f report.Failure) report.Verdict {
 	file, _, _ := strings.Cut(place(f), ":")
 	if v.Cause != "disk-full" || !slices.Contains(inSharedMemory, file) {
@@ -144,8 +144,8 @@ var (
 	}
 )
 
-// Early is the first rank of an attempt that exited 0 while others ran, and how many More did. A
-// nil Early is none.
+// Early is the first rank of an attempt that exited 0 while others ran. More counts the other ranks
+// that did so. A nil Early says that no rank did.
 type Early struct {
 	Rank, More int
 	Node       string
