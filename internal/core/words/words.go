@@ -27,7 +27,7 @@ func Also(a, b string) string {
 // Named returns a node's name with its address.
 func Named(n placement.Node) string { return fmt.Sprintf("%s (%v)", n.Name, n.Addr) }
 
-// Endpoint joins an address, in text, and a port.
+// Endpoint joins an address, as text, and a port.
 func Endpoint(addr string, port int) string {
 	if strings.Contains(addr, ":") { // IPv6
 		addr = "[" + addr + "]"
