@@ -24,7 +24,7 @@ func (h *heads) adopting(node int, name string) *process {
 
 func (h *heads) adoptDir() string { return filepath.Join(h.home, "logs") }
 
-// upAdopting is a cluster of two such nodes.
+// upAdopting is a cluster of two nodes whose ranks outlive their agents.
 func upAdopting(t *testing.T, args ...string) (h *heads, coordinator, n10, n9 *process) {
 	t.Helper()
 	h = newCluster(t)
@@ -164,7 +164,8 @@ func TestTheStoreOfAProxyIsLost(t *testing.T) {
 	gone(t, mark(t))
 }
 
-// TestAnAgentHandsOver: an agent hands over at a HUP, after a second agent of its name was refused.
+// TestAnAgentHandsOver: an agent hands its ranks over when it gets SIGHUP. Before that, a second
+// agent of its name was refused.
 func TestAnAgentHandsOver(t *testing.T) {
 	t.Parallel()
 	h, coordinator, n10, _ := upAdopting(t)

@@ -43,7 +43,7 @@ class Waiter:
         return self.called
 `
 
-// TestAnAgentOfAGroupIsStartedAgain: its workers go on, and each call is answered once.
+// TestAnAgentOfAGroupIsStartedAgain: the group's workers go on, and each call is answered once.
 func TestAnAgentOfAGroupIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	h, _, n10, n9 := upAdopting(t)

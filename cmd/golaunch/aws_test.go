@@ -27,11 +27,11 @@ import (
 type ec2 struct {
 	*heads
 	moto *process
-	// site is the directory of moto and of what instances need. env are variables of all who call
-	// AWS.
+	// site is the directory of moto and of what instances need. env has the variables of all programs
+	// that call AWS.
 	site string
 	env  []string
-	// dead says that an instance never boots.
+	// dead reports whether an instance never boots.
 	dead     func(i instance) bool
 	machines map[string]*sshtest.Server
 }
@@ -145,8 +145,9 @@ func (e *ec2) golaunch(args ...string) *process {
 	return start(e.t, cmd, append(e.env, "HOME="+e.home)...)
 }
 
-// TestUpOnAWS has a file of Ray's, whose head and workers are instances. A second up changes nothing,
-// and a changed file restarts the coordinator under a job. In the end there is no instance.
+// TestUpOnAWS runs up with a file of Ray's, whose head and workers are instances. A second up
+// changes nothing, and a changed file restarts the coordinator under a job. In the end there is no
+// instance.
 func TestUpOnAWS(t *testing.T) {
 	t.Parallel()
 	e := startEC2(t, 2)

@@ -95,8 +95,8 @@ func TestStrangersAtTheDoor(t *testing.T) {
 	a.ends(0)
 }
 
-// TestAnotherVersionEndsTheWait: if the others do not understand one golaunch, the job does not get
-// its nodes.
+// TestAnotherVersionEndsTheWait: a node is refused if the others do not understand its golaunch.
+// The job then ends, since it does not get its nodes.
 func TestAnotherVersionEndsTheWait(t *testing.T) {
 	t.Parallel()
 	port := nettest.Port(t)

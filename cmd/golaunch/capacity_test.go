@@ -66,7 +66,8 @@ func TestCapacityFollowsTheQueue(t *testing.T) {
 	}
 }
 
-// TestHostsEndOnlyTheirOwn: another process has the pid of a node's former process.
+// TestHostsEndOnlyTheirOwn: the pid of a node's former process now belongs to another process,
+// which must not be ended.
 func TestHostsEndOnlyTheirOwn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

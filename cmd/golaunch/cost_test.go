@@ -21,9 +21,9 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/listing"
 )
 
-// TestCost has jobs of two users on nodes of two kinds, which then leave, so that the hours stay as
-// they are. The verb, its JSON, the metrics and the page show the same of them. So does a
-// coordinator that goes on with the log, at the prices of its own file.
+// TestCost runs jobs of two users on nodes of two kinds, and then makes the nodes leave, so that
+// the hours stay as they are. The verb, its JSON, the metrics and the page show the same hours and
+// costs. So does a later coordinator that goes on with the log, at the prices of its own file.
 func TestCost(t *testing.T) {
 	t.Parallel()
 	s := newShared(t)
@@ -86,7 +86,8 @@ func TestCost(t *testing.T) {
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-5*math.Abs(b) }
 
-// costs are those of users, and of idle nodes, by name and kind. Those of jobs must be the same.
+// costs returns the costs of users and of idle nodes, by name and kind. The costs of jobs must be
+// the same.
 func (s *shared) costs() map[string]listing.Cost {
 	s.t.Helper()
 	var c listing.Costs
@@ -116,7 +117,7 @@ type charged struct {
 	Nodes, GPUs, Cost float64
 }
 
-// page is what a browser reads of the cluster's page, by name and kind.
+// page returns what a browser shows on the cluster's page, by name and kind.
 func (s *shared) page() map[string]charged {
 	s.t.Helper()
 	d := s.start(0, "dashboard", "--listen", "127.0.0.1:0")

@@ -39,7 +39,7 @@ func newDoctor(s *cli.Console) *cobra.Command {
 	f.StringVar(&o.check.Library, "libnccl", "", "with --fabric: load this `file`, not the libnccl.so.2 of the Python environment or the loader")
 	f.DurationVar(&o.check.Limit, "test-limit", 0, "with --fabric: how long one test may take (2s; 20s with GPUs)")
 	cli.CompleteFlags(c)
-	var jobs string // a job's flag on the command line; variables do not count
+	var jobs string // a flag of a job that the command line gives; variables do not count
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return fmt.Errorf("%w: it runs no command; leave out %q", launcher.ErrUsage, args)

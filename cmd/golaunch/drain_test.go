@@ -53,7 +53,7 @@ func TestDrainTime(t *testing.T) {
 	a, b := both(t, nodes, token, job...)
 	a.line("up 0")
 	b.line("up 1")
-	a.line("attempt 0 runs") // a later state within 200 ms would hide the spare's
+	a.line("attempt 0 runs") // a later state within 200 ms would hide the state of the spare
 	c := start(t, join(t, nodes[2], "c", token, job...))
 	a.line("c .* is here as a spare")
 	b.signal(syscall.SIGTERM)
@@ -72,7 +72,7 @@ func TestSpotNotice(t *testing.T) {
 	a, b := both(t, nodes, token, job...)
 	a.line("up 0")
 	b.line("up 1")
-	a.line("attempt 0 runs") // a later state within 200 ms would hide the spare's
+	a.line("attempt 0 runs") // a later state within 200 ms would hide the state of the spare
 	c := start(t, join(t, nodes[2], "c", token, job...))
 	a.line("c .* is here as a spare")
 	cloud.takes()
@@ -120,7 +120,7 @@ func TestSpotNoticeOfTheLeadingNode(t *testing.T) {
 	}
 }
 
-// TestSpotNoticeEndsAJob: no node can take over from the leading one.
+// TestSpotNoticeEndsAJob: the leading node leaves, and no other node can lead the job.
 func TestSpotNoticeEndsAJob(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)

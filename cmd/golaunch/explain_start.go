@@ -56,7 +56,7 @@ func (o *explainOptions) starts(of string) (e startsExplained, err error) {
 	if err != nil {
 		return e, fmt.Errorf("there is no directory %s; as a job: %w", of, err)
 	}
-	defer func() { _ = c.Close() }() // the coordinator has answered
+	defer func() { _ = c.Close() }() // an error no longer matters, since the coordinator has answered
 	s, err := c.Query(ctx, report.Query{Job: of})
 	if err != nil {
 		return e, err
@@ -86,7 +86,7 @@ func (e startsExplained) print(w io.Writer) {
 	}
 }
 
-// last names the node or rank with which a phase ended.
+// last names the rank or node that was the last to finish a phase.
 func last(p report.StartPhase) string {
 	var who []string
 	if p.Rank != nil {

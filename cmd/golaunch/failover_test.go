@@ -86,7 +86,7 @@ func TestTheLeadingNodeIsCutOff(t *testing.T) {
 }
 
 // TestTheLeadingNodeIsStopped: the leading node is stopped for longer than its lease. When it
-// continues, it still believes that it leads, which does not count.
+// continues, it still believes that it leads, but this has no effect.
 func TestTheLeadingNodeIsStopped(t *testing.T) {
 	t.Parallel()
 	p := newParliament(t)
@@ -115,9 +115,9 @@ func TestNoMajority(t *testing.T) {
 	gone(t, p.marker)
 }
 
-// TestTheLeadingNodeIsStartedAgain: the leading node is started again with the same command, twice,
-// and then another node is, which finds the first alone. Each node joins the job, which has another
-// leader by now, and takes its ranks again.
+// TestTheLeadingNodeIsStartedAgain: the first node, which leads, is killed and started again with
+// the same command, twice. Then another node is, which can ask only the first node for the job.
+// Each restarted node joins the job, which has another leader by now, and takes its ranks again.
 func TestTheLeadingNodeIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	nodes, token := nettest.Nodes(t, "10.77.0.2", "10.77.0.3", "10.77.0.4"), filepath.Join(t.TempDir(), "token")

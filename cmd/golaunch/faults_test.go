@@ -148,7 +148,7 @@ func TestTheGuardianIsKilled(t *testing.T) {
 	})
 	t.Run("with golaunch", func(t *testing.T) {
 		p, marker := begin(t, "echo up $RANK; exec sleep 1000")
-		p.signal(syscall.SIGSTOP) // so that it cannot start another
+		p.signal(syscall.SIGSTOP) // so that golaunch cannot start another guardian
 		kill(t, child(t, p.cmd.Process.Pid, "rankguard"), syscall.SIGKILL)
 		p.kill()
 		gone(t, marker)

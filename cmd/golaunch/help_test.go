@@ -13,7 +13,8 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// TestHelpHasTheGroupsOfAJob: the fields are named like the flags.
+// TestHelpHasTheGroupsOfAJob: the help groups flags by the fields of a job, and names the groups
+// like these fields.
 func TestHelpHasTheGroupsOfAJob(t *testing.T) {
 	want := []string{"Job"}
 	for f := range reflect.TypeFor[launcher.Job]().Fields() {

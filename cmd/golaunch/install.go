@@ -42,8 +42,8 @@ func newInstall(s *cli.Console) *cobra.Command {
 // forGlibc is the path of the golaunch for glibc in the container image.
 const forGlibc = "/usr/lib/golaunch/golaunch"
 
-// install copies a binary into a directory. The file is replaced at once, so a concurrent caller
-// runs the old or the new golaunch.
+// install copies a binary into a directory. It replaces the file in one step, so a program that
+// starts golaunch meanwhile runs the old or the new binary, never a part of one.
 func install(from, dir string) (err error) {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {

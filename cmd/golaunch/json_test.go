@@ -208,7 +208,7 @@ func (c checker) walk(section string, typ reflect.Type) {
 	default:
 		return
 	}
-	c.walked[typ] = section // a tree has nodes of its own type
+	c.walked[typ] = section // noted before the walk, since a tree has nodes of its own type
 	for _, f := range reflect.VisibleFields(typ) {
 		if f.Anonymous || f.PkgPath != "" {
 			continue

@@ -116,7 +116,8 @@ func TestASlowNetwork(t *testing.T) {
 	poor(t, "head -c 1500000 /dev/zero | tr '\\0' '\\n'", "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "1mbit", "burst", "16kb", "latency", "400ms")
 }
 
-// TestALossyNetwork loses one packet in twenty, each way: all takes longer, and nothing else.
+// TestALossyNetwork loses one packet in twenty, each way: everything takes longer, but nothing
+// fails.
 func TestALossyNetwork(t *testing.T) {
 	t.Parallel()
 	const chain = "add chain inet lossy %s { type filter hook %[1]s priority 0; }; add rule inet lossy %[1]s numgen inc mod 20 0 counter drop; "
@@ -128,8 +129,8 @@ func TestALossyNetwork(t *testing.T) {
 	}
 }
 
-// poor runs a job on nodes whose network a command makes worse, which it returns: no rank is
-// started again.
+// poor runs a job on nodes after a command has made their network worse, and checks that no rank is
+// started again. It returns the nodes.
 func poor(t *testing.T, rank string, worse ...string) []nettest.Node {
 	t.Helper()
 	h := newCluster(t)

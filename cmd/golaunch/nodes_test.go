@@ -193,7 +193,7 @@ func TestNodesThatDoNotFit(t *testing.T) {
 
 	second := start(t, join(t, nodes[1], "b", token, job()...))
 	second.line("started")
-	first.line("attempt 0 runs") // a later state within 200 ms would hide the spare's
+	first.line("attempt 0 runs") // a later state within 200 ms would hide the state of the spare
 	spare := start(t, join(t, nodes[2], "c", token, job()...))
 	first.line("c .*spare")
 	first.signal(syscall.SIGINT)

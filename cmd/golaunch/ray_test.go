@@ -91,7 +91,7 @@ except ray.exceptions.ActorDiedError as error:
     print("died:", error)
 `
 
-// TestRayNodeThatIsCutOff checks that calls of an actor fail whose node says nothing more.
+// TestRayNodeThatIsCutOff checks that calls of an actor fail when the actor's node falls silent.
 func TestRayNodeThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	python := pythonOfRay(t)

@@ -77,7 +77,7 @@ sleep 1000`
 	b := start(t, join(t, nodes[1], "n10", token, job...))
 	a.line("up 0")
 	b.line("up 1")
-	a.line("attempt 0 runs") // a later state within 200 ms would hide the spare's
+	a.line("attempt 0 runs") // a later state within 200 ms would hide the state of the spare
 	c := start(t, join(t, nodes[2], "n9", token, job...))
 	a.line("n9 .* is here as a spare")
 	ip(t, nodes[1], "route", "del", far, "dev", "eth0")

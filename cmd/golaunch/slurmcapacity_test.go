@@ -16,8 +16,8 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// coordinate starts a coordinator on the head node, for agents with two GPUs. The next one has the
-// same log.
+// coordinate starts a coordinator on the head node, for agents with two GPUs. A later coordinator
+// has the same log.
 func (s slurm) coordinate(kinds string) *process {
 	s.t.Helper()
 	file := filepath.Join(s.dir, "capacity.yaml")

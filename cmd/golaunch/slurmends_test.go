@@ -29,13 +29,13 @@ func script(name string) string {
 	return "bash -c '" + strings.ReplaceAll(keeper, "'", `'"'"'`) + "' - " + name + " 1"
 }
 
-// TestSlurmWarns: golaunch may learn of the time limit in each of these ways: the ranks know until
-// when, and those that are ready need not wait for it.
+// TestSlurmWarns: golaunch learns of the time limit in each of these ways. The ranks then know
+// their deadline, and ranks that are ready need not wait for it.
 func TestSlurmWarns(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	want := []string{"rank 0 ends after 1", "rank 1 ends after 1", `{"deadline":"`, `,"why":"Slurm ends the job at `, "job preempted: Slurm ends the job at "}
-	// Slurm looks every 30 s which jobs to warn within the next 30 s: this one 20 s after its start at
-	// the earliest, when its ranks run.
+	// Every 30 s, Slurm decides which jobs to warn within the next 30 s. It warns this job 20 s after
+	// its start at the earliest, when its ranks run.
 	p := s.run("srun", "--nodes=2", "--ntasks-per-node=1", "--time=1", "--signal=USR1@10", golaunch(t), "--", "bash", "-c", keeper, "-", "a", "1")
 	p.ends(143, want...)
 	id := s.batch(`$golaunch -- `+script("b")+`; echo ended with $?`, "--nodes=2", "--time=2")
@@ -48,7 +48,8 @@ func TestSlurmWarns(t *testing.T) {
 	s.output(id, want...)
 }
 
-// TestSlurmWarnsAgents of a cluster on its nodes: their ranks prepare, and the agents leave.
+// TestSlurmWarnsAgents: Slurm warns the agents of a cluster on its nodes. Their ranks prepare, and
+// the agents leave.
 func TestSlurmWarnsAgents(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	id := s.batch("export "+secret+`
@@ -66,7 +67,8 @@ srun --ntasks-per-node=1 $golaunch agent --coordinator $at; echo agents ended wi
 	p.kill()
 }
 
-// TestSlurmAsksForACheckpoint long before the end, which is no warning of that.
+// TestSlurmAsksForACheckpoint: Slurm asks for a checkpoint long before the end of the job. This is
+// no warning of the end.
 func TestSlurmAsksForACheckpoint(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	p := s.run("srun", "--nodes=2", "--ntasks-per-node=1", "--time=30", golaunch(t), "--", "bash", "-c",
@@ -83,7 +85,8 @@ func TestSlurmAsksForACheckpoint(t *testing.T) {
 	}
 }
 
-// TestSlurmPreempts a job, whose ranks have the time that Slurm gives them and --drain-time allows.
+// TestSlurmPreempts: Slurm preempts a job. The job's ranks have the time that Slurm gives them and
+// --drain-time allows.
 func TestSlurmPreempts(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2, Config: map[string]string{
 		"PreemptType": "preempt/partition_prio", "PreemptMode": "CANCEL", "SlurmctldParameters": "preempt_send_user_signal",
@@ -110,8 +113,8 @@ func TestSlurmPreempts(t *testing.T) {
 	urgent.ends(0)
 }
 
-// TestSlurmTimeLimit has the ranks stopped in order, although both srun and slurmstepd send SIGTERM
-// then.
+// TestSlurmTimeLimit: at the time limit the ranks are stopped in order, although both srun and
+// slurmstepd send SIGTERM.
 func TestSlurmTimeLimit(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	p := s.run("srun", "--nodes=2", "--ntasks-per-node=1", "--time=30", golaunch(t), "--", "sh", "-c",
@@ -121,8 +124,8 @@ func TestSlurmTimeLimit(t *testing.T) {
 	p.ends(143, "stopped 0", "stopped 1", "job preempted: got SIGTERM, Slurm ends the job at ")
 }
 
-// TestSlurmStopsAllAgents by a signal that goes to the steps of a job alone, ranks included: that
-// stops the job, wherever golaunch runs, and the ranks get the signal once, except SIGTERM.
+// TestSlurmStopsAllAgents: a signal that goes only to the steps of a job, ranks included, stops the
+// job, wherever golaunch runs. The ranks get the signal once, except SIGTERM.
 func TestSlurmStopsAllAgents(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	const rank = `n=0; trap 'n=$((n+1)); saved=1' INT TERM; touch up$1$RANK; while [ -z "$saved" ]; do sleep 0.05; done; sleep 2; echo saved $RANK after $n; exit 0`

@@ -73,7 +73,7 @@ func (o *stopOptions) run(io *cli.Console, args []string) (int, error) {
 		switch {
 		case o.save && errors.Is(err, launcher.ErrNotThere):
 			return 0, fmt.Errorf("job %s has ended before it could be asked what it has saved; its last lines say that", id)
-		case err != nil && !errors.Is(err, launcher.ErrNotThere): // a job with a coordinator of its own ends with it
+		case err != nil && !errors.Is(err, launcher.ErrNotThere): // a job's own coordinator ends with it
 			return 0, err
 		case o.save && !shown.add(io, id, r, o.JSON):
 			code = codeNotSaved

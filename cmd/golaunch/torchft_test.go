@@ -34,8 +34,8 @@ func replicas(t *testing.T, steps int, flags ...string) []string {
 	return append(flags, "--", torchftPython(t), script, strconv.Itoa(steps), "${replica_group}", "${replica_groups}")
 }
 
-// TestReplicaGroups kills a group. The others go on at once; it comes back with a store of its own,
-// once they have.
+// TestReplicaGroups kills a group. The other groups go on at once. The killed group comes back,
+// with a store of its own, once they have gone on.
 func TestReplicaGroups(t *testing.T) {
 	t.Parallel()
 	fifo := filepath.Join(t.TempDir(), "again")

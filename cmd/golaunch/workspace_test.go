@@ -41,7 +41,7 @@ func noWorkspace(t *testing.T, job string) {
 }
 
 // TestWorkspaceOnACluster checks that the ranks run in the submitter's directory on all nodes, that
-// this is the newest content of the directory, and that each job has its own copy.
+// the directory has its newest content there, and that each job has its own copy.
 func TestWorkspaceOnACluster(t *testing.T) {
 	t.Parallel()
 	h, coordinator, n10, n9 := up(t, 1)

@@ -49,7 +49,8 @@ func Worse(a, b Alert) int {
 	return cmp.Or(cmp.Compare(b.Level, a.Level), cmp.Compare(b.Weight, a.Weight))
 }
 
-// Kinds of alerts. In a weight, the kind counts before the magnitude.
+// Kinds of alerts, from the least important. A weight compares first the kinds of two alerts, and
+// then their magnitudes.
 const (
 	byPower = iota
 	byUse
@@ -69,16 +70,16 @@ func newAlert(l Level, kind int, magnitude float64, format string, args ...any) 
 }
 
 const (
-	// stuckAfter is the least time without a heartbeat that counts as a standstill. If stuckSteps
-	// steps take longer, their time counts.
+	// stuckAfter is how long a rank may write no heartbeat before it counts as standing still. If
+	// stuckSteps steps take longer, their time is the limit.
 	stuckAfter, stuckSteps = 3 * time.Minute, 30
-	// FreshBeat is the age below which a heartbeat's age need not be shown.
+	// FreshBeat is the age up to which a display may omit the age of a heartbeat.
 	FreshBeat = 5 * time.Second
-	// slowPace is how much longer than the median a slow step takes.
+	// slowPace is the time of a slow step, as a multiple of the median.
 	slowPace = 1.2
 	// lowUse is the share of the median GPU use below which a GPU's use is low.
 	lowUse = 0.5
-	// unheard is how long a rank must have no sample before an alert says so.
+	// unheard is how long a rank sends no sample before an alert says so.
 	unheard = 20 * time.Second
 )
 
@@ -146,7 +147,8 @@ func silentAlert(r *view.Rank, now time.Time) Alert {
 	return Alert{}
 }
 
-// xidAlert is for errors of the GPU. Errors during the watch are worse.
+// xidAlert is for errors that the GPU has reported. An error is worse if it occurred during the
+// watch.
 func xidAlert(r *view.Rank) Alert {
 	if !(r.Now.Xids > 0) {
 		return Alert{}

@@ -89,7 +89,7 @@ func TestWorst(t *testing.T) {
 	}
 }
 
-// TestWrong checks the question that scripts ask.
+// TestWrong checks the answer that scripts want: whether anything is wrong.
 func TestWrong(t *testing.T) {
 	job := func(id, phase string, ending report.Ending) *view.Job {
 		j := &view.Job{JobStatus: report.JobStatus{ID: id, Phase: phase}}

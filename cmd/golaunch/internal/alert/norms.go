@@ -17,7 +17,7 @@ type Norms struct {
 	// BeatAge and SilenceAge are the ages of the newest heartbeat and the newest line of any rank,
 	// in seconds.
 	BeatAge, SilenceAge float64
-	// step returns the highest step of any rank that was known at a time.
+	// step is the highest step that any rank has reported, and at is the time of that sample.
 	step float64
 	at   time.Time
 }
@@ -49,7 +49,7 @@ func (n *Norms) add(r *view.Rank) {
 		}
 	}
 	n.BeatAge = lowest(n.BeatAge, r.Now.BeatAge)
-	if r.Now.LogBytes != 0 { // without output, the silence is the age of the rank
+	if r.Now.LogBytes != 0 { // before the first line, SilenceAge is the age of the rank
 		n.SilenceAge = lowest(n.SilenceAge, r.Now.SilenceAge)
 	}
 	n.PowerLimit, n.CPUs = highest(n.PowerLimit, r.Now.GPUPowerLimit), highest(n.CPUs, r.Now.CPUs)

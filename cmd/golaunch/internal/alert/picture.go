@@ -31,7 +31,7 @@ func (p *Picture) Node(name string) *Node { return p.nodes[name] }
 // NoRank is the rank of a finding that is about no rank.
 const NoRank = -1
 
-// Job is a job, its ranks, and the nodes that it has.
+// Job is a job with its ranks and nodes.
 type Job struct {
 	*view.Job
 	Alert
@@ -238,8 +238,8 @@ func (n *Node) judge() {
 }
 
 // Wrong reports whether a job waits, has failed or makes no progress, or a node is silent. If a job
-// is named, only that job counts; otherwise all unfinished jobs count. For a finished job, only its
-// end counts.
+// is named, only that job counts; otherwise all unfinished jobs count. A finished job is wrong if
+// it has an alert.
 func (p *Picture) Wrong(job string) bool {
 	if j := p.jobs[job]; j != nil && j.Over() {
 		return j.Level > Fine
@@ -276,8 +276,8 @@ func (p *Picture) Findings() (all []Finding) {
 	return all
 }
 
-// State returns the activity of a job's ranks, the job's phase, or how the job ended; "gone" if all
-// that is unknown.
+// State returns how a finished job ended, or "gone" if that is unknown. For any other job it
+// returns the activity of the ranks, or else the phase.
 func (j *Job) State() string {
 	switch {
 	case j.Failed():

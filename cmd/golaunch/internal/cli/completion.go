@@ -42,7 +42,7 @@ func CompleteFlags(c *cobra.Command) {
 	}
 }
 
-// unquote removes the marks around value names from the help that shells show.
+// unquote removes the backquotes around value names from the help that shells show.
 func unquote(c *cobra.Command) {
 	c.Flags().VisitAll(func(flag *pflag.Flag) { _, flag.Usage = pflag.UnquoteUsage(flag) })
 	for _, verb := range c.Commands() {
@@ -88,7 +88,7 @@ func (o *ClusterFlags) completeFrom(q report.Query, names func(report.Status) []
 	}
 }
 
-// CompleteJobs completes ids of jobs, and if over is true also ids of finished jobs.
+// CompleteJobs completes the IDs of unfinished jobs and, if over is true, of finished jobs too.
 func (o *ClusterFlags) CompleteJobs(over bool) cobra.CompletionFunc {
 	return o.completeFrom(report.Query{Jobs: true, Open: !over, Brief: true}, func(s report.Status) (all []string) {
 		for _, j := range s.Jobs {

@@ -20,11 +20,11 @@ const (
 type Console struct {
 	Stdout, Stderr io.Writer
 	code           int
-	// began is true once the verb runs. An earlier error is an error of usage.
+	// began is true once the verb runs. Any error before that is an error of usage.
 	began bool
 	// JSON is true if the verb was called with --json.
 	JSON bool
-	// words writes to stderr, so that a blocked reader cannot stop the verb.
+	// words writes to stderr in a goroutine, so that a reader that blocks cannot stop the verb.
 	begun sync.Once
 	words *asyncwriter.Writer
 }

@@ -75,7 +75,7 @@ func givenJSON(f *pflag.FlagSet) bool {
 func errorShown(c *cobra.Command, err error, message string, code int) *jsonout.Error {
 	kind := jsonout.Failure
 	switch {
-	case errors.Is(err, launcher.ErrNotThere): // some of these are errors of usage too
+	case errors.Is(err, launcher.ErrNotThere): // first: some of these errors are errors of usage too
 		kind = jsonout.NotThere
 	case code == ExitUsage:
 		kind = jsonout.Usage

@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// aliases maps other names of a job's flags, torchrun's and older ones, to today's.
+// aliases maps other names of a job's flags, such as torchrun's, to golaunch's names.
 var aliases = map[string]string{
 	"nnodes":        "nodes",
 	"rdzv-endpoint": "rendezvous",
@@ -37,10 +37,10 @@ func NormalizeName(f *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(name)
 }
 
-// fromVariable is the annotation that names the variable a flag was set from.
+// fromVariable is the annotation that names the variable from which a flag was set.
 const fromVariable = "variable"
 
-// kinds describes the values of flags of Go's own types.
+// kinds says, for each of Go's own types, what value a flag of that type takes.
 var kinds = map[string]string{
 	"int": "a whole number", "int64": "a whole number", "duration": "a time with its unit, such as 30s, 5m or 1h", "float64": "a number", "bool": "true or false",
 }
@@ -86,9 +86,9 @@ func SetFromEnv(f *pflag.FlagSet) error {
 	return nil
 }
 
-// Variables returns the variables that set a flag of a verb, the strongest first. Flags of a single
-// request to a coordinator have no variable: GOLAUNCH_ALL=true would stop all jobs. Flags whose
-// variable golaunch sets for ranks have none either.
+// Variables returns the variables that set a flag of a verb, the strongest first. A flag of a
+// single request to a coordinator has no variable: GOLAUNCH_ALL=true, for example, would make every
+// golaunch stop end all jobs. A flag whose variable golaunch sets for ranks has none either.
 func Variables(verb, flag string) []string {
 	upper := func(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
 	switch flag {

@@ -17,8 +17,8 @@ func NewVerb(use, short string, args cobra.PositionalArgs) *cobra.Command {
 	return c
 }
 
-// Run wraps the function of a verb. It first sets flags from their variables, if they were not
-// given. The verb returns its exit code, or an error that Execute prints.
+// Run wraps the function of a verb. It first sets each flag that was not given from the flag's
+// variable. The verb returns its exit code, or an error that Execute prints.
 func (s *Console) Run(run func(c *cobra.Command, args []string) (int, error)) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) (err error) {
 		if err = SetFromEnv(c.Flags()); err == nil {

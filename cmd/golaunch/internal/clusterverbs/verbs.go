@@ -90,7 +90,8 @@ func terminal() bool {
 	return err == nil
 }
 
-// open reads the file of a cluster. Unless yes is set, the cluster asks at the terminal.
+// open reads the file that describes a cluster. If yes is false, the cluster's questions are asked
+// at the terminal.
 func open(s *cli.Console, path string, yes bool) (*up.Cluster, error) {
 	c, err := up.Open(path)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// certificateLife is the time for which new connections between workers are possible.
+// certificateLife is how long the certificate is valid: workers can make new connections until
+// then.
 const certificateLife = 365 * 24 * time.Hour
 
 // certificate returns a certificate and its key, in PEM, for the workers of a program. Both ends of

@@ -123,7 +123,7 @@ func (l *localCluster) stop() {
 
 func (l *localCluster) warn(err error) { l.say(warning{"warning", err.Error()}) }
 
-// warning is an error that does not end anything.
+// warning is a problem that golaunch reports to the program and then ignores.
 type warning struct {
 	Event string `json:"event"`
 	Text  string `json:"text"`
@@ -175,7 +175,7 @@ func (l *localCluster) join(asked context.Context, o *openRequest, dir string) e
 		}
 		l.nodes.Go(func() {
 			_, err := a.Serve(ctx)
-			// The cluster of another program uses the directory of logs.
+			// Another program's cluster may use this directory of logs. Then the next number is tried.
 			for n := 2; taken(err) && ctx.Err() == nil; n++ {
 				a.LogDir = fmt.Sprintf("%s.%d", base, n)
 				_, err = a.Serve(ctx)

@@ -31,8 +31,8 @@ const (
 	maxLine = 4 << 20
 	// maxAsked bounds the questions that have no answer yet.
 	maxAsked = 1024
-	// endLimit bounds the wait for the end of all groups after the program has ended. Then
-	// golaunch's guardians and leases end them.
+	// endLimit bounds the wait for the end of all groups after the program has ended. If the limit
+	// passes, guardians and leases end the groups.
 	endLimit = time.Minute
 	// lastLimit bounds the wait for the program to read the last messages.
 	lastLimit = time.Second
@@ -50,14 +50,15 @@ type answer struct {
 	ID    int    `json:"id"`
 	Value any    `json:"value,omitempty"`
 	Error string `json:"error,omitempty"`
-	// Usage is true if the question makes no sense at any time.
+	// Usage is true if the question itself is wrong, so that asking again cannot help.
 	Usage bool `json:"usage,omitempty"`
 }
 
 // controller serves one program.
 type controller struct {
 	ctx context.Context
-	// out is never closed, so that a late sender does not panic. Closing over ends its use.
+	// out is never closed, so that a late sender does not panic. When over is closed, nothing more is
+	// written to the program.
 	out  chan any
 	over chan struct{}
 
@@ -243,7 +244,7 @@ func (c *controller) close() {
 	client, held, end, socket := c.client, c.held, c.end, c.socket
 	c.mu.Unlock()
 	for id, r := range held {
-		if err := r.Release(ctx); err != nil { // the program has ended
+		if err := r.Release(ctx); err != nil { // the program no longer reads answers
 			fmt.Fprintf(c.stderr, "golaunch: the groups on %s may run on until the coordinator misses this process: %v\n", id, err)
 		}
 	}

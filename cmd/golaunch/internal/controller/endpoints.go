@@ -8,11 +8,11 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/endpoint"
 )
 
-// askLimit bounds the wait for the nodes' answers that tell where their workers are.
+// askLimit bounds the wait for the nodes to answer where their workers are.
 const askLimit = 10 * time.Second
 
-// reach connects the workers that cannot reach the program's socket themselves. It waits for them
-// at the endpoints of their nodes.
+// reach connects the workers that cannot reach the program's socket themselves. The controller
+// waits for these workers at the endpoints of their nodes.
 func (c *controller) reach(s startRequest) *endpoint.Reach {
 	return &endpoint.Reach{
 		TLS: c.tls, Key: s.Key, Warn: func(err error) { c.tell(warning{"warning", err.Error()}) },
@@ -31,7 +31,8 @@ func (c *controller) reach(s startRequest) *endpoint.Reach {
 	}
 }
 
-// bring connects a worker with the program. The only error is a program that breaks the protocol.
+// bring connects a worker with the program. It returns an error only if the program breaks the
+// protocol.
 func bring(ctx context.Context, socket string, worker *endpoint.Stream, first []byte, taken func() error) error {
 	defer worker.Close()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)

@@ -20,8 +20,8 @@ type memoryReply struct {
 	Missing []string          `json:"missing"`
 }
 
-// freed waits until the GPUs' memory is free. When the time is over, it reports the processes that
-// hold memory.
+// freed waits until the GPUs' memory is free. If the time limit passes first, it reports the
+// processes that hold memory.
 func (c *controller) freed(ctx context.Context, f memoryRequest) (memoryReply, error) {
 	found := memoryReply{Held: []group.GPUMemory{}, Missing: []string{}}
 	client, err := c.cluster()

@@ -13,9 +13,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// place has the nodes of a reservation or a group.
+// place says where a reservation or a group shall run.
 type place struct {
-	// PerNode has a number for each node.
+	// PerNode has, for each node, the number of ranks or of bundles.
 	PerNode  []int   `json:"per_node"`
 	GPU      bool    `json:"gpu"`
 	PerGPU   int     `json:"per_gpu"`
@@ -151,7 +151,7 @@ func (s startRequest) job() launcher.Job {
 	}
 }
 
-// groupEvent is a step of a group or of a reservation.
+// groupEvent is an event of a group or of a reservation.
 type groupEvent struct {
 	Event  string `json:"event"`
 	Job    string `json:"job"`
@@ -189,7 +189,7 @@ func (c *controller) start(ctx context.Context, s startRequest) (struct{}, error
 	return struct{}{}, nil
 }
 
-// watch reports all steps of a group. Its nodes may change with each step.
+// watch reports all events of a group. Any event may change the group's nodes.
 func (c *controller) watch(ctx context.Context, w *launcher.Watch, far *endpoint.Reach) {
 	defer w.Close()
 	ctx, end := context.WithCancel(ctx)

@@ -13,7 +13,7 @@ import (
 // inspectRequest asks about the ranks of a group.
 type inspectRequest struct {
 	Job string `json:"job"`
-	// Within is in seconds, and Width the columns of a text.
+	// Within is the time limit in seconds, and Width is the width of the table in columns.
 	Within float64 `json:"within"`
 	Width  int     `json:"width"`
 }

@@ -46,7 +46,8 @@ func init() {
 	if err := json.Unmarshal([]byte(os.Args[len(os.Args)-1]), &c); err != nil {
 		os.Exit(2)
 	}
-	// The parent may be killed before it can kill this group.
+	// The process kills its own process group at the limit, since the parent may have been killed
+	// before it could do so.
 	time.AfterFunc(c.Limit, func() { _ = syscall.Kill(-os.Getpid(), syscall.SIGKILL) })
 	w := worker{child: c, out: json.NewEncoder(os.NewFile(helper.First, "reports"))}
 	if err := w.work(); err != nil {

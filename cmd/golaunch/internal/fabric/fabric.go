@@ -24,7 +24,7 @@ import (
 // Options are the user's choices.
 type Options struct {
 	// Library is the libnccl to load. If empty, golaunch loads the libnccl of the active Python
-	// environment, or else the loader's choice.
+	// environment, or else the libnccl that the dynamic loader finds.
 	Library string
 	// Limit bounds each test; if 0 it is 2 s for TCP and 20 s for NCCL. With eight GPUs, CUDA and
 	// NCCL take seconds to start.
@@ -135,8 +135,8 @@ func Read(output io.Reader) (Report, error) {
 	}
 }
 
-// write prints the report for [Read]. With any number of nodes, its lines are too short to be split
-// by a log.
+// write prints the report for [Read]. It keeps each line short, whatever the number of nodes, so
+// that no log splits a line.
 func (r Report) write(w io.Writer) error {
 	out := json.NewEncoder(w)
 	var errs []error

@@ -115,7 +115,8 @@ func reasons(of []Node) string {
 	return strings.Join(all, "; ")
 }
 
-// either names the suspects without a working pair, with their failures.
+// either names suspects that have worked with no node, with their failures. At least one of them is
+// bad.
 func either(suspects []Node) string {
 	names := make([]string, len(suspects))
 	for i, n := range suspects {

@@ -75,7 +75,7 @@ func lead(ctx context.Context, n node) error {
 	return nil
 }
 
-// errSilent is the error of ranks that do not end by themselves. The job then ends them.
+// errSilent is rank 0's error if some nodes do not answer. The error makes the job end their ranks.
 var errSilent = errors.New("rank 0 exits with an error on purpose, so that nodes that do not answer are stopped too")
 
 // greet waits for all nodes to say hello.
@@ -98,7 +98,7 @@ func (l *leader) greet(ctx context.Context) error {
 	return err
 }
 
-// silence takes out a node that has not answered.
+// silence notes that a node has not answered. Later rounds omit the node.
 func (l *leader) silence(node int, why string) {
 	l.silent[node] = true
 	l.own[node] = outcome{Err: why, Code: "fabric-silent"}

@@ -122,8 +122,8 @@ func (c child) start(ctx context.Context) (run func(chan<- meeting) report, in i
 		return nil, nil, errors.Join(err, read.Close(), write.Close())
 	}
 	cmd.Args = append(cmd.Args, string(text))
-	// NCCL may print (NCCL_DEBUG), and a user's NCCL_COMM_BLOCKING=0 would make a call return
-	// before its work is done.
+	// A user's NCCL_COMM_BLOCKING=0 would make a call return before its work is done. The child's
+	// standard output goes to stderr, since NCCL may print (NCCL_DEBUG).
 	cmd.Env = append(cmd.Env, "NCCL_COMM_BLOCKING=1")
 	dying := &head{}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = os.Stderr, dying, farewell/2

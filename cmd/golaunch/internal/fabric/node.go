@@ -109,7 +109,7 @@ func (n *node) locate(ctx context.Context) error {
 	}
 	n.master = netip.AddrPortFrom(found[0].Unmap(), uint16(n.info.MasterPort))
 	var d net.Dialer
-	route, err := d.DialContext(ctx, "udp", n.master.String()) // sends nothing
+	route, err := d.DialContext(ctx, "udp", n.master.String()) // connecting a UDP socket sends nothing
 	if err != nil {
 		return fmt.Errorf("find the way to the store: %w", err)
 	}
@@ -235,8 +235,8 @@ func (n *node) meet(ctx context.Context, o order, key string) (m meeting, err er
 	return m, nil
 }
 
-// The keys of the store: nodes are counted by their node rank, orders and outcomes by the node's
-// own number.
+// The keys of the store. Each has the rank of the node, except the keys of a test. Each node counts
+// its own orders and outcomes from 0.
 func helloKey(node int) string      { return fmt.Sprintf("hello/%d", node) }
 func orderKey(node, i int) string   { return fmt.Sprintf("order/%d/%d", node, i) }
 func outcomeKey(node, i int) string { return fmt.Sprintf("outcome/%d/%d", node, i) }

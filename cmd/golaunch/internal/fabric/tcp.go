@@ -26,7 +26,7 @@ const (
 	streams = 4
 	// window is the time for which bytes are counted in each direction.
 	window = 150 * time.Millisecond
-	// trips is how many round trips the median needs, within tripTime.
+	// trips is the number of round trips whose median counts; after tripTime, fewer suffice.
 	trips    = 200
 	tripTime = 200 * time.Millisecond
 	// maxConns bounds the connections of a test, including connections of strangers.
@@ -48,7 +48,7 @@ const (
 type meeting struct {
 	Addr  netip.AddrPort
 	Token []byte
-	// ID is NCCL's ID, which replaces both.
+	// ID is the ID of NCCL's communicator. A test over NCCL needs no address and no token.
 	ID string
 }
 
@@ -154,7 +154,7 @@ func (s *server) serve(ctx context.Context) (bandwidth float64, err error) {
 func (s *server) handle(conn net.Conn) error {
 	head := make([]byte, len(s.token)+1)
 	if _, err := io.ReadFull(conn, head); err != nil || !bytes.Equal(head[:len(s.token)], s.token) {
-		return nil // a stranger
+		return nil // the connection has no token, so it is from a stranger
 	}
 	switch head[len(s.token)] {
 	case forTrips:

@@ -110,12 +110,13 @@ func (o *Flags) Complete(f *pflag.FlagSet, command []string) (err error) {
 	}
 	err = errors.Join(o.ChooseGPUs(), o.perNode())
 	if j.Resources.PerGPU > 1 && !f.Changed("gpu-visibility") {
-		j.Ranks.Visibility = "" // the default is that of ranks with a GPU each
+		j.Ranks.Visibility = "" // the flag's default is for ranks that each have a GPU of their own
 	}
 	return err
 }
 
-// NoCoordinator is the value of --coordinator that runs the job here.
+// NoCoordinator is the value of --coordinator that runs the job on this machine without a
+// coordinator.
 const NoCoordinator = "none"
 
 // ChooseGPUs applies --gpu-ids to each node of the cluster, or to this machine.
@@ -296,7 +297,7 @@ func (w window) Set(text string) error {
 	return nil
 }
 
-// exitCodes are ENDING=CODE,...
+// exitCodes is the value of a flag in the form ENDING=CODE,ENDING=CODE.
 type exitCodes struct{ codes *map[report.Ending]int }
 
 func (e exitCodes) Type() string { return "ENDING=CODE" }

@@ -90,7 +90,7 @@ func (c *Costs) Write(w io.Writer) error {
 	}
 	text := "\nsince " + c.Since.Local().Format("2006-01-02 15:04")
 	var prices []string
-	for _, k := range c.Idle { // Idle has all kinds
+	for _, k := range c.Idle { // each kind of nodes is in Idle once
 		if k.Price != nil {
 			prices = append(prices, fmt.Sprintf("%s for an hour of %s", strconv.FormatFloat(*k.Price, 'f', -1, 64), k.Kind))
 		}

@@ -13,7 +13,7 @@ import (
 // share a row, as in sinfo.
 const maxNodeRows = 32
 
-// row is the text of status about like nodes.
+// row is what status shows about nodes that are alike.
 type row struct {
 	state      report.NodeState
 	gpus, used int

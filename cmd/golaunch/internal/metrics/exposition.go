@@ -22,7 +22,7 @@ type series struct {
 	value  float64
 }
 
-// set shows a value, if it is known.
+// set adds a value to the sheet if the value is known.
 func (s sheet) set(f *family, value float64, labels ...string) {
 	if math.IsNaN(value) {
 		return

@@ -8,8 +8,8 @@ const (
 	counterKind kind = "counter"
 )
 
-// family is one metric, without its values. Families are data: a process that shows no metrics pays
-// nothing for them.
+// family is one metric, without its values. It is plain data, so that a process that shows no
+// metrics does no work for them.
 type family struct {
 	level Level
 	kind  kind
@@ -55,7 +55,7 @@ func (f *family) labels() []string {
 	return f.own
 }
 
-// The sources, and their contents.
+// Metrics of the sources, and of what they contain.
 var (
 	up            = gauge("up", "1 if the source of the metrics answers, else 0. A source that has not answered for 30 seconds shows nothing else.", "source")
 	dataTimestamp = gauge("data_timestamp_seconds", "When a source last answered, in seconds since 1970; its metrics are not newer.", "source")
@@ -66,7 +66,7 @@ var (
 	jobs          = gauge("jobs", "Jobs by state, those that are over included as far as the coordinator knows them.", "state")
 )
 
-// How the time of a cluster's nodes was spent.
+// Metrics that say how the time of a cluster's nodes was spent.
 var (
 	chargedNodes = counter("charged_node_seconds_total", "Seconds of nodes, or of shares of them, that jobs held, by user and kind of node.", "user", "kind")
 	chargedGPUs  = counter("charged_gpu_seconds_total", "Seconds of GPUs that jobs held, by user and kind of node.", "user", "kind")
@@ -75,7 +75,7 @@ var (
 	nodePrice    = gauge("kind_price", "The price of a node of a kind for an hour, as the capacity file has it.", "kind")
 )
 
-// The state of a job.
+// Metrics of the state of a job.
 var (
 	jobInfo     = gauge("job_info", "1 for each job, with its command, cut to 200 bytes, and its kind: job or reservation.", "job", "command", "kind")
 	jobState    = gauge("job_state", "1 for the state that a job is in, and 0 for each other.", "job", "state")
@@ -91,8 +91,8 @@ var (
 	starting    = gauge("start_seconds", "Seconds that the newest start took, by phase: queued (from submission to the first start), starting (from a start until all ranks run), recovery (from a failure until all ranks run again).", "job", "phase")
 )
 
-// How the time of a job was spent. Times are sums over all its ranks: one second of eight ranks
-// counts as eight seconds.
+// Metrics that say how the time of a job was spent. Times are sums over all ranks of the job: one
+// second of eight ranks counts as eight seconds.
 var (
 	goodputSeconds  = counter("goodput_seconds_total", "Rank-seconds by what they went into: training, starting, stopping, backoff, waiting. They add up to all time since the job got its nodes.", "job", "state")
 	lostSeconds     = counter("goodput_lost_seconds_total", "Rank-seconds of training that had to be trained again after a restart; a part of state training.", "job")
@@ -101,7 +101,7 @@ var (
 	interruptedTime = counter("interruption_seconds_total", "Rank-seconds from failures until all ranks trained again, by cause.", "job", "cause")
 )
 
-// Reports of the program, and measurements.
+// Metrics of what the program reports, and of what golaunch measures.
 var (
 	step           = gauge("step", "The newest step that any rank has reported in its heartbeat.", "job")
 	stepTarget     = gauge("step_target", "Steps that the program plans to make, if it reports that.", "job")
@@ -132,7 +132,7 @@ var (
 	gpuXids        = counter("gpu_xids_total", "Errors of the job's GPUs that the kernel has reported since this exporter began to watch.", "job")
 )
 
-// Each node, at level node.
+// Metrics of each node, at level node.
 var (
 	nodeState     = ofNode("state", "1 for the state that a node is in, and 0 for each other; the states are those of golaunch_nodes.", "state")
 	nodeJob       = ofNode("job_info", "1 for each job that holds something of a node.", "job")
@@ -147,7 +147,7 @@ var (
 	nodeSent      = ofNode("network_transmit_bytes_per_second", "Bytes a second that the network cards of a node send.")
 )
 
-// Each rank that runs, at level rank.
+// Metrics of each running rank, at level rank.
 var (
 	rankCPUs        = ofRank(gaugeKind, "cpu_cores", "CPUs that a rank uses, such as 1.5.")
 	rankMemory      = ofRank(gaugeKind, "memory_bytes", "Bytes that a rank has in memory.")

@@ -19,7 +19,7 @@ type seen struct {
 	phases map[string]int
 	// leading and silent count the coordinators of clusters that have several.
 	leading, silent int
-	// charges are the charges of the cluster since the time counted.
+	// charges are what the cluster has charged for its nodes since the time counted.
 	charges []report.Charge
 	counted time.Time
 	// known is true if a source has answered lately. blind is true if a source does not answer:
@@ -128,7 +128,7 @@ func age(all []report.Sample, now time.Time) time.Duration {
 	return now.Sub(all[len(all)-1].At)
 }
 
-// eachGPU leaves one of the ranks that share a GPU, and so have its readings.
+// eachGPU returns one rank for each GPU, since ranks that share a GPU report the same readings.
 func eachGPU(ranks []*view.Rank) (some []*view.Rank) {
 	seen := map[string]bool{}
 	for _, r := range ranks {
@@ -140,7 +140,7 @@ func eachGPU(ranks []*view.Rank) (some []*view.Rank) {
 	return some
 }
 
-// known are the values of ranks that are known.
+// known returns the known values of ranks.
 func known(ranks []*view.Rank, value func(*view.Rank) float64) (all []float64) {
 	for _, r := range ranks {
 		if v := value(r); !math.IsNaN(v) {

@@ -60,9 +60,9 @@ func (s sheet) starts(j *job) {
 	}
 }
 
-// startTimes returns how long the phases of the newest starts took, derived from the newest
-// moments. The metric is no histogram, since the coordinator forgets moments, and a histogram's
-// counts must not fall.
+// startTimes returns how long each phase of the newest starts took, according to the job's history.
+// The metric is a gauge and not a histogram: the coordinator forgets old entries of the history,
+// and a histogram's counts must not fall.
 func startTimes(j report.JobStatus) map[string]time.Duration {
 	took := map[string]time.Duration{}
 	var began, failed time.Time
@@ -71,7 +71,7 @@ func startTimes(j report.JobStatus) map[string]time.Duration {
 		switch m.To {
 		case "":
 			continue
-		case "starting": // noted again for each condition that a start waits for
+		case "starting": // there is one for each condition that a start waits for
 			if first && m.Attempt <= 0 {
 				took["queued"] = max(0, m.At.Sub(j.Submitted))
 			}
@@ -92,7 +92,7 @@ func startTimes(j report.JobStatus) map[string]time.Duration {
 	return took
 }
 
-// earlier returns the noted time, or now.
+// earlier returns the time noted, or now if noted is zero.
 func earlier(noted, now time.Time) time.Time {
 	if noted.IsZero() {
 		return now
@@ -184,10 +184,10 @@ func either(a, b float64, choose func(a, b float64) float64) float64 {
 	return choose(a, b)
 }
 
-// hour converts the ledger's hours to seconds.
+// hour is an hour in seconds, since the ledger counts in hours.
 const hour = 3600
 
-// sums shows counters.
+// sums shows the counters of a job.
 func (s sheet) sums(j *job, t *tally, once bool) {
 	of := t.jobs[j.id]
 	for cause, n := range startsOf(j) {

@@ -91,7 +91,7 @@ func (c *Collector) WriteFile(path string) error {
 	return err
 }
 
-// collect returns the present knowledge.
+// collect returns the metrics of the newest states.
 func (c *Collector) collect() sheet {
 	c.mu.Lock()
 	defer c.mu.Unlock()

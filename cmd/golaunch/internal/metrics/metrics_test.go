@@ -134,7 +134,7 @@ func declared(t *testing.T) (all []*family) {
 	for _, m := range regexp.MustCompile(`(?m)^\t\w+ += (\w+)\((?:\w+, )?"(\w+)", "([^"]+)"`).FindAllStringSubmatch(string(text), -1) {
 		all = append(all, &family{level: levels[m[1]], base: m[2], help: m[3]})
 	}
-	if len(all) != bytes.Count(text, []byte(" = "))-2 { // without the two of kind
+	if len(all) != bytes.Count(text, []byte(" = "))-2 { // without the two constants of type kind
 		t.Fatalf("found %d families of %d", len(all), bytes.Count(text, []byte(" = "))-2)
 	}
 	return all

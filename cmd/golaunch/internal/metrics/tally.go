@@ -7,13 +7,14 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// tally sums, from scrape to scrape, counters that start at 0 with each attempt of a rank. Values
-// from before the tally count from its first scrape on. So rate() sees one exporter in spite of a
-// restart, and counts nothing twice.
+// tally adds up, from scrape to scrape, counters that start at 0 again with each attempt of a rank.
+// A counter that is older than the tally counts only from the first scrape on. So if the exporter
+// restarts, rate() sees a counter that was reset, and counts nothing twice.
 type tally struct {
 	began time.Time
 	jobs  map[string]*sums
-	// charges has the floors of a cluster's charges, and the time from which they count.
+	// charges has the highest values so far of a cluster's charges, and the time from which these
+	// count.
 	charges sums
 }
 
@@ -39,14 +40,14 @@ type counts struct {
 	lines, bytes count
 }
 
-// count is a counter that may restart at 0. The zero count was never seen.
+// count is a counter that may restart at 0. The zero count has had no reading yet.
 type count struct {
 	was, sum float64
 	seen     bool
 }
 
-// add adds a new reading and returns the increase. Anew is true if the counter restarted since the
-// last reading.
+// add adds a new reading and returns the increase. anew is true if the counter has restarted since
+// the last reading.
 func (c *count) add(now float64, anew bool) float64 {
 	if math.IsNaN(now) {
 		return 0
@@ -137,12 +138,13 @@ func (s *sums) rank(r *view.Rank) {
 	s.xids.more(s.gpus[r.GPU].add(r.Now.Xids), r.Now.Xids)
 }
 
-// more adds the increase of one of the summed counters.
+// more adds the increase n of one of several counters that are summed; now is its reading.
 func (c *count) more(n, now float64) {
 	c.sum, c.seen = c.sum+n, c.seen || !math.IsNaN(now)
 }
 
-// floor returns a value that does not fall when the original is corrected later.
+// floor returns the highest value so far, since a counter must not fall when its value is corrected
+// later.
 func (s *sums) floor(of string, now float64) float64 {
 	s.floors[of] = max(s.floors[of], now)
 	return s.floors[of]

@@ -68,7 +68,8 @@ func (r *scraper) Once(w io.Writer) error {
 	return r.all.Write(w)
 }
 
-// Keep writes the file until ctx ends and then removes it: readers would take it for the present.
+// Keep writes the file until ctx ends, and then removes it, since readers would take an old file
+// for the present state.
 func (r *scraper) Keep(ctx context.Context) error {
 	defer func() { _ = r.end(anyWatch) }() // the sources have answered
 	ticker := time.NewTicker(r.opts.Every)

@@ -2,7 +2,7 @@
 //
 // A shell that starts a program with & in a script makes the program ignore SIGINT and SIGQUIT,
 // since the program shares the process group that gets ^C. A trap of that script may still send
-// SIGINT on purpose. The kernel distinguishes the two cases: a signal of the terminal has
+// SIGINT on purpose. The kernel distinguishes the two cases: a signal of the terminal has the code
 // SI_KERNEL. os/signal does not report this code, so a handler of this package runs before Go's
 // handler.
 package signals

@@ -24,8 +24,8 @@ type LocalJob struct {
 
 	mu   sync.Mutex
 	last report.Status
-	// over is closed when the result is known or cannot come. It is nil while no goroutine waits
-	// for the result.
+	// over is closed when the result is known, or can no longer become known. It is nil while no
+	// goroutine waits for the result.
 	over   chan struct{}
 	result *report.Result
 	ended  time.Time

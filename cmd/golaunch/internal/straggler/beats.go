@@ -13,7 +13,7 @@ type beat struct {
 	stops uint8
 }
 
-// maxStops is how many far longer steps in a row become the normal step.
+// maxStops is the number of much longer steps in a row after which their time counts as normal.
 const maxStops = 8
 
 // beats holds the heartbeats of all ranks.
@@ -44,8 +44,9 @@ type coupling struct {
 	step []int64
 }
 
-// If ranks wait for each other, three in four are closer to the others in the next step in spite of
-// noise; otherwise two in four are. Enough observations decide between the two cases.
+// If ranks wait for each other, three in four late or early ranks are closer to the others in the
+// next step, in spite of noise; otherwise two in four are closer. After enough observations, the
+// part comesBack divides the two cases.
 const (
 	comesBack = 0.62
 	enough    = 200
@@ -149,8 +150,8 @@ func (b *beats) time(center float64) {
 	b.step = float64(median(newest[:n]))
 }
 
-// widen makes slots as long as a third of a step, in powers of two of the shortest. It drops the
-// values in open slots.
+// widen makes slots at least as long as a third of a step: the interval of samples times a power of
+// two, at most 64. When the length changes, it forgets the slots, but not the usual values.
 func (w *Watch) widen() {
 	least := w.every()
 	width := least
@@ -167,8 +168,9 @@ func (w *Watch) widen() {
 	}
 }
 
-// closeLate ends a slot of lateness: of each node's ranks, relative to the node's median, in steps.
-// If a rank is several steps ahead, each of these counts as a full step.
+// closeLate ends a slot of lateness. How late a rank is counts in steps, relative to the median of
+// the rank's node. If ranks are at different steps, closeLate compares the times of the lowest of
+// these steps.
 func (w *Watch) closeLate() {
 	b, s := &w.beats, &w.sense[Late]
 	for _, ranks := range w.homes {
@@ -200,7 +202,8 @@ func (w *Watch) closeLate() {
 	}
 }
 
-// phase is when a heartbeat was written, or would have been, for a step. It counts in steps.
+// phase is when a rank wrote its heartbeat of a step, in steps. If its newest heartbeat is of a
+// later step, phase assumes that each step since then took the median time.
 func (b *beats) phase(l beat, step int64) float32 {
 	return float32((l.at - float64(l.step-step)*b.step) / b.step)
 }

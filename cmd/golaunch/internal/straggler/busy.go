@@ -6,17 +6,18 @@ import (
 )
 
 // A GPU without kernels draws about idleWatts of its limit. A GPU that waits in NCCL draws about
-// waitWatts (118 of 400 W in NVIDIA/nccl#2428); this value is corrected when all ranks wait. Ranks
-// are assumed to compute for usualShare of the time, which scales all ranks alike, except for late
-// hosts.
+// waitWatts (118 of 400 W in NVIDIA/nccl#2428); the watch corrects this value when all ranks wait.
+// The watch assumes that ranks compute for usualShare of the time. An error of this assumption
+// scales the values of all ranks alike, except when a GPU idles because its host is late.
 const (
 	idleWatts  = 0.15
 	waitWatts  = 0.30
 	usualShare = 0.8
 )
 
-// A job counts as working if its GPUs draw warmPower, or its ranks use warmCPU, for warm slots. It
-// pauses if the median rank works less than asleep of its usual share for pauseSlots slots.
+// A job counts as working once its GPUs have drawn warmPower, or its ranks have used warmCPU, for
+// warm slots. It pauses if the median rank, for pauseSlots slots, works less than the part asleep
+// of its usual share.
 const (
 	warmPower  = 0.36
 	warmCPU    = 0.2
@@ -101,8 +102,8 @@ func (w *Watch) closeBusy() {
 	s.push(center, w.quiet())
 }
 
-// shares converts power and utilization of the open slot to shares of time. A GPU idles while its
-// host is late; this is the rank's own time, not waiting.
+// shares converts power and utilization of the open slot to shares of time. While its host is late,
+// a GPU idles; this time counts as the rank's own time, not as waiting.
 func (w *Watch) shares(s *sense) {
 	p := &w.power
 	draw, use := p.draw.collect(), p.use.collect()

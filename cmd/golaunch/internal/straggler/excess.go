@@ -50,8 +50,9 @@ func (s *sense) shared(r int) float32 {
 	return s.common[n]
 }
 
-// beginning is the excess that a rank has had since before its usual value was learned: compared
-// with all ranks, and with its node unless the node sticks out too.
+// beginning is the excess that a rank already had while the watch learned its usual value. It is
+// the rank's excess over all ranks or, if less, over the rank's node; the node does not count if it
+// sticks out too.
 func (s *sense) beginning(r int, middle float32) float64 {
 	over := float64(s.usual[r]/middle*min(1, 1+s.full[r], 1+s.excess[r])) - 1
 	home := s.homes[s.node[r]]
@@ -75,7 +76,7 @@ const leastHome = 4
 func (s *sense) shape(i int) float32 { return float32(min(i+1, s.taper, s.window-i)) }
 
 // of returns how much longer than usual a rank takes: full for all slots, and excess without the
-// drop neighbouring slots that stick out most.
+// s.drop neighbouring slots that stick out most.
 func (s *sense) of(r int) (excess, full float32) {
 	var mine, theirs [maxWindow]float32
 	u, got, first := s.usual[r], 0, s.slots%s.window
@@ -97,7 +98,7 @@ func (s *sense) of(r int) (excess, full float32) {
 	return s.trimmed(mine[:s.window], theirs[:s.window]), sum/all - 1
 }
 
-// trimmed is the amount by which mine exceed theirs, without the drop neighbouring slots with the
+// trimmed is the amount by which mine exceed theirs, without the s.drop neighbouring slots with the
 // greatest excess.
 func (s *sense) trimmed(mine, theirs []float32) float32 {
 	from := s.peak(mine, theirs)
@@ -113,7 +114,7 @@ func (s *sense) trimmed(mine, theirs []float32) float32 {
 	return a/b - 1
 }
 
-// peak is the first of the drop neighbouring slots in which mine exceed theirs most.
+// peak is the first of the s.drop neighbouring slots in which mine exceed theirs most.
 func (s *sense) peak(mine, theirs []float32) (from int) {
 	var sum, best float32
 	for i := range mine {

@@ -80,8 +80,8 @@ func (f Finding) lasting(now time.Time) string {
 // order lists the signals, the most exact first.
 var order = [...]Signal{Busy, Pace, Late, Dim, Cadence}
 
-// beside is a part of the worst rank's Slower: a rank with less is not named beside the worst one.
-// Ranks that wait for the worst one seem faster than they are.
+// beside is the part of the worst rank's Slower from which on another rank is named too. It is far
+// below 1, since ranks that wait for the worst rank seem faster than they are.
 const beside = 0.4
 
 // report makes one finding for each node with ranks that stick out.
@@ -107,7 +107,7 @@ func (w *Watch) report(slump float64) {
 		}
 	}
 	slices.SortStableFunc(w.findings, func(a, b Finding) int { return cmp.Compare(b.Slower, a.Slower) })
-	// Without the worst straggler, the job would wait for the next one.
+	// Without the worst straggler, the job would still wait for the next straggler.
 	for i := range w.findings {
 		f := &w.findings[i]
 		switch {
@@ -162,8 +162,9 @@ func (w *Watch) slower(r int, slump float64) float64 {
 	return 0
 }
 
-// excessOf returns the excess of a rank. Its longest stretch counts too, but adds at most half to
-// the remaining excess. The result is 0 if the excess is unknown now, as in a pause.
+// excessOf returns the excess of a rank. The rank's longest stretch counts too, but adds at most
+// half of the excess outside the stretch. The result is 0 if the excess is unknown now, as in a
+// pause.
 func (w *Watch) excessOf(s Signal, r int) float64 {
 	if s == Dim {
 		return sure(float64(w.sense[Busy].full[r]))

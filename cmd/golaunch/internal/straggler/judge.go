@@ -22,7 +22,8 @@ func (e episode) has(s Signal) bool { return e.by>>s&1 != 0 }
 
 // A rank is named when it has stuck out for some slots in a row. It is no longer named when it has
 // not stuck out for confirm slots. A dim GPU needs more slots, since a GPU is also dim at the edges
-// of a pause. So does a job without heartbeats, in which an evaluation may look like a slow rank.
+// of a pause. A job without heartbeats also needs more slots, since an evaluation may look like a
+// slow rank.
 const (
 	confirm      = 2
 	confirmDim   = 8
@@ -90,8 +91,8 @@ func (w *Watch) judge() {
 	w.report(slower)
 }
 
-// gather finds the nodes whose ranks stick out together: their common part has less noise than each
-// rank.
+// gather finds the nodes whose ranks stick out together. The part of the excess that a node's ranks
+// have in common has less noise than the excess of one rank.
 func (w *Watch) gather() {
 	clear(w.together)
 	if len(w.homes) < 2 {
@@ -165,8 +166,8 @@ func (w *Watch) signs(r int, slower float64) (by uint16) {
 	return by
 }
 
-// sticks reports whether a rank sticks out by a signal. For a rank that sticks out already, half as
-// much suffices.
+// sticks reports whether a rank sticks out by a signal. For a rank that already sticks out, half of
+// the limit suffices.
 func (w *Watch) sticks(s *sense, r int) bool {
 	need := s.limit
 	if !s.compared {

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// maxDraw is the largest number of ranks from which a median is computed. Its error is then a
-// thirtieth of the spread of the ranks.
+// maxDraw is the largest number of ranks from which a median is computed. If a job has more ranks,
+// the median's error is a thirtieth of the spread of the ranks.
 const maxDraw = 1023
 
-// stride is the step between the ranks of a median. It meets all places on nodes of 2, 4 or 8
-// ranks.
+// stride is the distance between the ranks that draw takes. Because it is odd, draw takes ranks at
+// all places on nodes of 2, 4 or 8 ranks.
 func stride(n int) int {
 	if n <= maxDraw {
 		return 1

@@ -70,7 +70,7 @@ type scheme struct {
 	learn int
 	// floor is the smallest excess that counts.
 	floor float64
-	// start is the smallest excess that counts from the beginning.
+	// start is the smallest excess that counts if a rank has had it from the beginning.
 	start float64
 	// keep is the number of slots for which a value stays valid.
 	keep uint16
@@ -83,8 +83,8 @@ const (
 	levelMemory = 300
 )
 
-// The first early slots count fully. After that, one slot moves a usual value by at most jolt of
-// the median.
+// Each of the first early slots counts fully. After them, one slot moves a usual value by at most
+// jolt of the median.
 const (
 	early = 10
 	jolt  = 0.15
@@ -103,7 +103,7 @@ func (s *sense) put(rank int, v float64, of int) {
 }
 
 // lay spreads a value of a rank over the open slot and the next. The value holds for stretch
-// seconds. The slot ends after the first open of these seconds; open may be negative.
+// seconds. The first open of these seconds belong to the open slot; open may be negative.
 func (s *sense) lay(rank int, v, stretch, open float64, of int) {
 	if s.ring == nil {
 		s.grow(of)
@@ -219,7 +219,7 @@ func (s *sense) adapt(r int, m float32) {
 	by := v/m - s.usual[r]
 	n := float32(s.seen[r])
 	if s.seen[r] > early {
-		// The first slots are forgotten: the job was hardly steady.
+		// The first slots are forgotten, since the job was hardly steady in them.
 		n = max(n-float32(max(s.learn-early, 0)), early)
 		by = min(max(by, -jolt), jolt)
 	}

@@ -24,11 +24,11 @@
 // became steady: pipeline stages are unequal by design, GPUs of one kind differ in power by some
 // percent, and clocks differ. The watch learns this in about a minute of steady steps, and names no
 // rank meanwhile. It finds a straggler that appears later within 15 s if steps take at most 2 s,
-// and within ten steps if they take longer; without heartbeats within 30 s, and then a longer
-// evaluation may look like a slow rank. A rank that was slow from the beginning is named under
-// three conditions: it or its node is the only slow one; it sticks out by a quarter; and it is
-// neither the first nor the last, where pipelines have more work. Changes of some percent in an
-// hour count as normal.
+// and within ten steps if they take longer. Without heartbeats it finds the straggler within 30 s,
+// but a longer evaluation may then look like a slow rank. A rank that was slow from the beginning
+// is named under three conditions: it or its node is the only slow one; it sticks out by a quarter;
+// and it is neither the first nor the last, where pipelines have more work. Changes of some percent
+// in an hour count as normal.
 //
 // The watch ignores slowness that lasts less than about three in ten seconds, and times in which
 // nearly all ranks wait or make no steps, as in a checkpoint or an evaluation. While one rank

@@ -79,7 +79,7 @@ func (s *screen) layout() (heights [panes]int) {
 }
 
 // share gives the events the room that the heat map does not need, unless the user chose one of
-// them.
+// these two panes.
 func (s *screen) share(heights *[panes]int) {
 	const least = 3
 	if heat := s.heatLines(); s.lower == tablePane && heights[heatPane]-heat >= least {

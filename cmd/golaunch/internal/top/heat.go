@@ -21,8 +21,8 @@ type measure struct {
 	show  func(float64) string
 }
 
-// measures lists all measures. The measures that say most about training come first: a rank that
-// does not end a step gets hotter.
+// measures lists all measures, the most important first: the time of a step shows a rank whose step
+// does not end, since the rank gets hotter.
 var measures = []measure{
 	{"time of a step", paceOf, func(n alert.Norms) (float64, float64) { return 0.85 * n.StepTime, 1.65 * n.StepTime }, units.StepSeconds},
 	{"GPU use", useOf, func(alert.Norms) (float64, float64) { return 0, 1 }, units.Percent},

@@ -68,8 +68,8 @@ func (s *screen) motion(key string) bool {
 	return true
 }
 
-// pressOver handles keys over an overlay. Any key closes the overlay, and then has its usual effect
-// if it asks for something; s and d ask again.
+// pressOver handles keys over an overlay. Any key closes the overlay. A key that asks for something
+// then does so: s and d, for example, ask again.
 func (s *screen) pressOver(key string) want {
 	was := s.over
 	s.over = noOverlay
@@ -103,7 +103,7 @@ func (s *screen) pressMain(key string) want {
 		s.attempts()
 	case "m":
 		s.measure++
-		if s.layout()[heatPane] == 0 { // a hidden heat map must not change its measure
+		if s.layout()[heatPane] == 0 { // if the heat map is hidden, the key shows it
 			s.focus, s.lower = tablePane, heatPane
 		}
 	case "t":

@@ -139,13 +139,13 @@ func (s *screen) enter() {
 	case s.rows.n == 0:
 	case to.attempt == 0:
 		s.open(to)
-	case j != nil && j.Attempt == to.attempt-1: // the path to its nodes
+	case j != nil && j.Attempt == to.attempt-1: // the newest attempt leads to the job's nodes
 		s.trail = s.trail[:len(s.trail)-1]
 		if to = (place{job: j.ID, rank: noRank}); s.current() != to {
 			s.open(to)
 		}
 		s.settle()
-	default: // an earlier attempt has nothing left but events and logs
+	default: // of an earlier attempt only events and logs are left
 		s.focus, s.lower = eventPane, eventPane
 	}
 }
@@ -189,7 +189,7 @@ func (s *screen) toggleRows() {
 	s.settle()
 }
 
-// move selects the row by rows further down, or up if negative.
+// move selects a row further down by the given number of rows, or further up if by is negative.
 func (s *screen) move(by int) {
 	spot := s.spot()
 	if s.rows.n == 0 {
@@ -215,7 +215,8 @@ func (s *screen) scroll(by int) {
 	}
 }
 
-// scrollLog holds the position while lines arrive, and follows again at the end.
+// scrollLog scrolls the log. The shown lines then stay while new lines arrive; at the end of the
+// log, the pane follows the new lines again.
 func (s *screen) scrollLog(by int) {
 	first, end := s.log.first, s.log.first+len(s.log.lines)
 	page := s.page() - 1

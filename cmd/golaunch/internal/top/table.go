@@ -92,7 +92,8 @@ type grid struct {
 // margin precedes each line. It shows whether the line is selected, and its level.
 const margin = 2
 
-// grid shows names in full, unless they would take all room.
+// grid lays a table out for a width. It shows the names of rows in full unless they would take all
+// room.
 func (l *look) grid(columns []column, width int) *grid {
 	gap := strings.Repeat(" ", btoi(width >= 40))
 	room := width - margin - len(gap)

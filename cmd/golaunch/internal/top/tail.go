@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// keptLines bounds the lines of a log that are kept, and longestLine each of them, in bytes.
+	// keptLines bounds the lines of a log that are kept, and longestLine bounds each line, in bytes.
 	keptLines, longestLine = 2000, 4 << 10
 	// tailedRanks bounds how many ranks' logs are followed at once.
 	tailedRanks = 16
@@ -66,7 +66,7 @@ func (p *Picture) subject(at place) (subject, bool) {
 	return s.of(ranks), true
 }
 
-// of limits the subject to a number of ranks, to the worst if there are too many.
+// of limits the subject to the worst ranks if there are too many ranks.
 func (s subject) of(ranks []*Rank) subject {
 	name := units.Plural(len(ranks), "rank")
 	if len(ranks) > tailedRanks {

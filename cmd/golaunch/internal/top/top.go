@@ -1,10 +1,10 @@
 // Package top is the terminal monitor of jobs, nodes and ranks.
 //
-// It lists the worst first, with the reason. A heat map shows their past. Below it are the
-// coordinator's decisions and the ranks' output. A [Picture] is a state of the cluster with its
-// alerts. [Print] writes it once, as text. [Run] shows it in a terminal. Keys and new pictures
-// change a screen, which is a value, and a frame is a function of the screen. Only the visible rows
-// are made.
+// It lists jobs, nodes and ranks, the worst first, each with the reason. A heat map shows their
+// past. Below it are the coordinator's decisions and the ranks' output. A [Picture] is a state of
+// the cluster with its alerts. [Print] writes it once, as text. [Run] shows it in a terminal. Keys
+// and new pictures change a screen, which is a value, and a frame is a function of the screen. Only
+// the visible rows are made.
 package top
 
 import (
@@ -37,7 +37,7 @@ type Options struct {
 // perFrame is the least time between two frames, unless a key asks for one.
 const perFrame = 250 * time.Millisecond
 
-// Run shows the model until the user quits, or until ctx ends, and then returns its cause. It
+// Run shows the model until the user quits or ctx ends. If ctx ended, Run returns its cause. Run
 // restores the terminal.
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancel(ctx)

@@ -227,7 +227,7 @@ func TestFold(t *testing.T) {
 		if got, want := strings.Join(f.seen().lines, "|"), "[r0-2] step 7 loss=0.41..0.43"; got != want {
 			t.Errorf("at once %q, want %q", got, want)
 		}
-		time.Sleep(time.Second) // of a bubble
+		time.Sleep(time.Second) // takes no time in a synctest bubble
 		if got, want := f.seen().lines[1:], "[r0] odd"; len(got) != 1 || got[0] != want {
 			t.Errorf("then %q, want %q", got, want)
 		}

@@ -31,7 +31,7 @@ func (t *torchFlags) program() string {
 	return Name
 }
 
-// nodeFlags name the nodes that meet, and the place.
+// nodeFlags say which nodes run the job, and where the nodes meet.
 type nodeFlags struct {
 	nnodes                          string
 	backend, endpoint, id, rdzvConf string

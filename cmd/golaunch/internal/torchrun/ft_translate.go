@@ -118,8 +118,8 @@ func readConfig(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxConfig+1))
 }
 
-// parseConfig reads the mapping fault_tolerance of a YAML file, wherever it is. Its sections get
-// the form of --ft-rank-section-timeouts.
+// parseConfig reads the mapping fault_tolerance, wherever it is in a YAML file. It converts the
+// mapping's sections to the form of --ft-rank-section-timeouts.
 func parseConfig(text []byte) (map[string]string, error) {
 	var file yaml.Node
 	if err := yaml.Unmarshal(text, &file); err != nil {

@@ -40,10 +40,12 @@ func (t *torchFlags) command(args []string, self string) ([]string, error) {
 	return append(python, args...), nil
 }
 
-// interpreter returns the Python that runs scripts. It is the first of these: PYTHON_EXEC; the
-// Python beside the torchrun or ft_launcher link that was called, or beside a link that it leads
-// to, if that is in a virtual environment; the Python beside such a link if no environment is
-// activated; the first Python in the PATH.
+// interpreter returns the Python that runs scripts, the first of these:
+//   - PYTHON_EXEC
+//   - the Python beside the link torchrun or ft_launcher that was called, or beside a link to which
+//     it leads, if that Python is in a virtual environment
+//   - the Python beside such a link, if no environment is activated
+//   - the first Python in the PATH
 func interpreter(self, name string) string {
 	if python := os.Getenv("PYTHON_EXEC"); python != "" {
 		return python

@@ -126,8 +126,8 @@ func (x *translation) meet() error {
 	return errors.Join(x.set("job-id", id), x.set("rendezvous", endpoint), x.set("master-port", port), x.address())
 }
 
-// where returns the endpoint. With c10d it has c10d's default port; with static it comes from
-// MASTER_ADDR and MASTER_PORT if no endpoint is given.
+// where returns the endpoint. With c10d, an endpoint without a port gets c10d's default port. With
+// static, MASTER_ADDR and MASTER_PORT are the endpoint if none is given.
 func (x *translation) where() (host, port string, err error) {
 	text := x.endpoint
 	if text == "" && x.backend == "static" {
@@ -148,7 +148,8 @@ func (x *translation) where() (host, port string, err error) {
 	return host, port, nil
 }
 
-// node numbers this node. Node names sort by number, so static's --node-rank becomes the name.
+// node sets the number of this node. golaunch sorts nodes by the numbers in their names, so
+// static's --node-rank becomes the beginning of the name.
 func (x *translation) node() error {
 	if x.backend == "c10d" {
 		if x.nodeRank != 0 {

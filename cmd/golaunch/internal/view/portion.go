@@ -96,12 +96,12 @@ func (r *Rank) last() time.Time {
 	return r.Samples[len(r.Samples)-1].At
 }
 
-// sameSample is the greatest difference between two times of one sample, since the estimate of a
-// clock moves.
+// sameSample is the greatest difference between two times of one sample. The times differ because
+// the estimate of a node's clock changes.
 const sameSample = 200 * time.Millisecond
 
-// extend appends newer samples, converted to this machine's time, and drops those before from. It
-// does not change what readers may hold.
+// extend appends newer samples, converted to this machine's time, and drops samples from before
+// from. It changes no sample that readers may hold.
 func extend(old, samples []report.Sample, behind time.Duration, from time.Time) []report.Sample {
 	last := time.Time{}
 	if len(old) > 0 {

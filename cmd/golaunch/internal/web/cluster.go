@@ -193,7 +193,7 @@ func totalsOf(s *view.State) totals {
 	return t
 }
 
-// stateOf is a node's state in a word, the worst that applies.
+// stateOf is a node's state in a word. If several states apply, it is the worst.
 func stateOf(n *view.Node) string {
 	switch {
 	case n.Silent > 0:

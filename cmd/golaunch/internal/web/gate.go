@@ -18,8 +18,8 @@ import (
 
 // gate decides who may see the page. A link has a token that works once and starts a session. A
 // session has two halves: the name of a cookie that scripts cannot read, and a key that the page
-// keeps for its origin and sends along. A browser sends a cookie to every port of a host, where
-// another user may listen, but not the key.
+// keeps for its origin and sends with its requests. A browser sends a cookie to every port of a
+// host, so another user who listens at a port may get the cookie, but never the key.
 type gate struct {
 	secret []byte
 	hosts  []string
@@ -117,8 +117,9 @@ func newCookie(r *http.Request, name string) *http.Cookie {
 	return &http.Cookie{Name: cookieName(r), Value: name, Path: "/", MaxAge: int(sessionLives.Seconds()), HttpOnly: true, SameSite: http.SameSiteStrictMode}
 }
 
-// knows reports whether the browser means this server. A foreign page whose name resolves to this
-// machine sends that name as host; an address cannot resolve to another address.
+// knows reports whether the browser means this server. A foreign page whose host name resolves to
+// this machine sends that name as host, so unknown names are refused. An address is safe, since it
+// cannot resolve to another address.
 func (g *gate) knows(host string) bool {
 	name, _ := split(host)
 	if _, err := netip.ParseAddr(name); err == nil {
@@ -127,7 +128,7 @@ func (g *gate) knows(host string) bool {
 	return name != "" && slices.Contains(g.hosts, strings.ToLower(name))
 }
 
-// native reports whether a request comes from a page of this server, or from none.
+// native reports whether a request comes from a page of this server, or from no page at all.
 func native(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return false

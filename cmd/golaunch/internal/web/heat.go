@@ -20,7 +20,7 @@ var meters = map[string]func(report.Usage) float64{
 // heat is a map of ranks over time. It covers finished slots only, so that it changes once a slot.
 type heat struct {
 	Meter string `json:"meter"`
-	// From is when the first of Slots slots began, of Slot seconds each.
+	// From is when the first slot began. There are Slots slots of Slot seconds each.
 	From  moment `json:"from"`
 	Slot  real   `json:"slot"`
 	Slots int    `json:"slots"`

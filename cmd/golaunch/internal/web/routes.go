@@ -116,8 +116,9 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 }
 
 // login exchanges a token for a session, but only when the link is opened, not when a program
-// previews it. A page of this server then requests the next page. A redirect would count as a
-// request of the site on which the link was clicked, and the browser would send no strict cookie.
+// previews it. It answers with a page that requests the next page. A redirect would count as a
+// request of the site on which the link was clicked, so the browser would not send a cookie with
+// SameSite=Strict.
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		write(w, "text/html; charset=utf-8", nil)

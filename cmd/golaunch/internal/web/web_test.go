@@ -10,7 +10,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
 )
 
-// patience is how long tests wait for an event that must happen.
+// limit is how long tests wait for an event that must happen.
 const limit = time.Minute
 
 // site is a server of a simulated cluster.

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// Judge returns the verdict on each node that the results so far prove. paths are the failed pairs
-// whose nodes both work with others, well or slowly: then the path between the two is at fault.
+// Judge returns a verdict on each node, as far as the results so far prove one. paths are the
+// failed pairs whose nodes both work with others, well or slowly: then the path between the two is
+// at fault.
 func (c Contest) Judge() (verdicts []Verdict, paths []Result) {
 	v := c.view()
 	works := func(node int) bool { return v.verdicts[node].State == Good || v.verdicts[node].State == Slow }
@@ -70,9 +71,9 @@ func (c Contest) view() view {
 	return v
 }
 
-// accuse calls a node bad if it has failed with a good node. While there is another node to try, it
-// must have failed with that node too, since the path between two nodes may explain a single
-// failure. A node that has worked with any good node is no more than slow.
+// accuse calls a node bad if it has failed with a good node. A single failure is not enough while
+// there is another good node to try, since the path between the two nodes may be at fault. A node
+// that has worked with any good node is no more than slow.
 func (v view) accuse(n, good int, slow thresholds) {
 	verdict := Verdict{State: Suspect, Evidence: v.pairs[n][0], Tested: true}
 	met := 0

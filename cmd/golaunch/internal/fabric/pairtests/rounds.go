@@ -30,19 +30,21 @@ type Result struct {
 	Err string
 }
 
-// State is the knowledge about a node.
+// State is what is known about a node.
 type State string
 
 const (
-	// Good has passed alone, and with another node if there is one.
+	// Good says that the node has passed alone and, if there is another node, with another node.
 	Good State = "good"
-	// Slow has passed, but with far less bandwidth than others: alone, or with a good node.
+	// Slow says that the node has passed alone, or with a good node, but with far less bandwidth than
+	// other nodes.
 	Slow State = "slow"
-	// Bad has failed alone or with a good node.
+	// Bad says that the node has failed alone or with a good node.
 	Bad State = "bad"
-	// Suspect has failed, and no good node was there to decide which node was at fault.
+	// Suspect says that the node has failed, and no good node was there to decide which node was at
+	// fault.
 	Suspect State = "suspect"
-	// Untested has passed alone, and has had no partner.
+	// Untested says that the node has passed alone, and has had no partner.
 	Untested State = "untested"
 )
 
@@ -58,8 +60,8 @@ type Verdict struct {
 type Contest struct {
 	Nodes int
 	// Slow is the part of the usual bandwidth below which a node is slow; with 0, no node counts as
-	// slow. Three in four tests do not exceed the usual bandwidth. A slow node makes both nodes of
-	// its pair look slow, so a median would be wrong as soon as every fourth node is slow.
+	// slow. The usual bandwidth is the upper quartile of the tests. The median would be wrong as soon
+	// as every fourth node is slow, since a slow node makes both nodes of its pair look slow.
 	Slow float64
 	Done []Result
 }
