@@ -32,7 +32,7 @@ func buildBaseline(ctx context.Context, dir string) (golaunch string, err error)
 }
 
 // compare measures golaunch, its baseline and mpirun in turn, and prints the medians and their
-// ratios. No document has these.
+// ratios. No document shows these figures.
 func (r *run) compare(ctx context.Context, rounds func(round func(n int) error) error) error {
 	binary, err := buildBaseline(ctx, r.dir)
 	if err != nil {

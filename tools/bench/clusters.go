@@ -27,7 +27,7 @@ func (r *run) turns(ctx context.Context, rounds func(round func(n int) error) er
 	learned := false
 	return rounds(func(n int) error {
 		if r.peers.python != "" {
-			if !learned { // the modules that --preload auto has to import
+			if !learned { // a first job teaches --preload auto which modules to import
 				argv := r.trainers()[2].argv(r.peers.python, filepath.Join(scripts, "ddp.py"), r.notes("learn"))
 				if _, err := r.exec(ctx, giveUp, argv); err != nil {
 					return fmt.Errorf("%s: %w", r.shown(argv), err)
@@ -36,7 +36,7 @@ func (r *run) turns(ctx context.Context, rounds func(round func(n int) error) er
 			}
 			r.trains(ctx, n)
 		}
-		for i := range all { // each round begins with another one
+		for i := range all { // each round begins with another launcher
 			err := within(ctx, func(s *scope) error { return all[(i+n)%len(all)](ctx, s) })
 			if err := errors.Join(err, ctx.Err()); err != nil {
 				return err

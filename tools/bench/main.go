@@ -71,7 +71,7 @@ func measure(ctx context.Context, out, python, ray, only string, limit time.Dura
 	if err := record.ChangeToRoot(); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("/tmp", "glbench-") // short, for Ray's sockets in it
+	dir, err := os.MkdirTemp("/tmp", "glbench-") // a short path, for Ray's sockets below it
 	if err != nil {
 		return err
 	}

@@ -123,7 +123,8 @@ type user struct {
 
 func (r *run) user(ctx context.Context, u user) {
 	values := map[string]float64{}
-	// Ray notes its cluster in the temporary directory, and waits for that cluster when it starts again.
+	// Ray notes its cluster in the temporary directory, and waits for that cluster when it starts
+	// again. So each program has a temporary directory of its own.
 	dir := r.notes("names")
 	mark, err := r.piece()
 	if err = cmp.Or(err, os.Mkdir(dir, 0o700)); err == nil {

@@ -20,8 +20,8 @@ import (
 // release has the contents of a release, and its sources.
 type release struct {
 	root, stage, out string
-	// version is semantic, without a v. For a release, version is also in the binaries. at is the
-	// time of the commit, which all files have.
+	// version is semantic, without a v. For a release, version is also in the binaries. at is the time
+	// of the commit, and the time of all files.
 	version, marks string
 	at             time.Time
 	info           *debug.BuildInfo

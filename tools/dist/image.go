@@ -87,8 +87,8 @@ func (r *release) imageFor(arch string) (v1.Image, error) {
 	}
 	return mutate.ConfigFile(image, &v1.ConfigFile{
 		OS: "linux", Architecture: arch, Created: v1.Time{Time: r.at},
-		// No user of a machine has this number. Kubernetes can prove that it is not the number of
-		// root (runAsNonRoot).
+		// No user of a machine has this user ID. Because it is a number, Kubernetes can see that it is
+		// not root's (runAsNonRoot).
 		Config: v1.Config{
 			Entrypoint: []string{"/usr/bin/golaunch"}, Env: []string{"PATH=/usr/bin"}, User: "65532:65532",
 			Labels: map[string]string{"org.opencontainers.image.title": "golaunch", "org.opencontainers.image.version": r.version},

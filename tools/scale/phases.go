@@ -99,7 +99,7 @@ func (s *scene) rest(ctx context.Context) error {
 	return s.late("at rest: slowest heartbeat")
 }
 
-// start measures from a command until all its ranks have started.
+// start measures the time from a command until all its ranks have started.
 func (s *scene) start(ctx context.Context) error {
 	if err := s.connect(ctx); err != nil {
 		return err
@@ -141,7 +141,7 @@ func runs(ctx context.Context, w *session.Watch, attempt int) error {
 	}
 }
 
-// fail measures from the failure of all ranks until all have started again.
+// fail measures the time from the failure of all ranks until all have started again.
 func (s *scene) fail(ctx context.Context) error {
 	w, err := s.client.Watch(ctx, jobID)
 	if err != nil {
@@ -198,7 +198,8 @@ func (s *scene) status(ctx context.Context) error {
 	return s.late("status: slowest heartbeat")
 }
 
-// logs measures until a line of each rank has come, and again after the connection has broken.
+// logs measures the time until a line of each rank has arrived, and again after the connection has
+// broken.
 func (s *scene) logs(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -236,8 +237,8 @@ func chunks(ctx context.Context, r *session.LogReader, n int) error {
 	return nil
 }
 
-// restart measures from the end of the coordinator until all agents have reported their ranks to
-// the next coordinator.
+// restart measures the time from the end of the coordinator until all agents have reported their
+// ranks to the next coordinator.
 func (s *scene) restart(ctx context.Context) error {
 	s.head.end()
 	s.conns.drop()
@@ -272,7 +273,7 @@ func (s *scene) answers(ctx context.Context, start time.Time, name string) error
 	}
 }
 
-// stop measures until all agents know that the job is over.
+// stop measures the time until all agents know that the job is over.
 func (s *scene) stop(ctx context.Context) error {
 	start := time.Now()
 	if _, err := s.client.Stop(ctx, jobID, 130, "it was measured"); err != nil {
@@ -285,8 +286,8 @@ func (s *scene) stop(ctx context.Context) error {
 	return nil
 }
 
-// silence makes a tenth of the agents fall silent, with open connections, and measures until the
-// last of them is found.
+// silence makes a tenth of the agents fall silent, with open connections, and measures the time
+// until the coordinator has noticed the last of them.
 func (s *scene) silence(ctx context.Context) error {
 	start := time.Now()
 	s.swarms[0].stop()
@@ -299,8 +300,8 @@ func (s *scene) silence(ctx context.Context) error {
 	return nil
 }
 
-// takeover measures from the end of the leading coordinator until all agents have reported their
-// ranks to another coordinator.
+// takeover measures the time from the end of the leading coordinator until all agents have reported
+// their ranks to another coordinator.
 func (s *scene) takeover(ctx context.Context) error {
 	s.end()
 	peers := []string{"127.0.0.1:" + s.port, "127.0.0.2:" + s.port, "127.0.0.3:" + s.port}

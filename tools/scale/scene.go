@@ -147,7 +147,7 @@ func (s *scene) heard(what string) error {
 	return nil
 }
 
-// measured adds the time since start.
+// took adds the time since start.
 func (s *scene) took(name string, start time.Time) {
 	s.add(name, time.Since(start).Seconds(), "s", true)
 }

@@ -92,8 +92,8 @@ func (s *swarm) node(i int) placement.Node {
 	return n
 }
 
-// atOnce is how many agents of a process join at a time. More would wait for this process' share of
-// the cores in the middle of a handshake. Real agents do not share a process.
+// atOnce is how many agents of a process join at a time. More agents would have to wait, in the
+// middle of a handshake, for this process's share of the cores. Real agents do not share a process.
 const atOnce = 256
 
 func (s *swarm) join() {

@@ -38,8 +38,8 @@ const (
 	// may then take to end.
 	wild  = 15 * time.Second
 	limit = 3 * time.Minute
-	// slow is the time after which the end of a job is reported as slow: faults are over, and one
-	// or two leases too.
+	// slow is the time after which the end of a job is reported as slow. By then, the faults are over,
+	// and one or two leases have passed.
 	slow = time.Minute
 )
 
@@ -101,7 +101,7 @@ func (s *soak) start(nodes []nettest.Node) {
 	for i := range nodes[1:] {
 		s.disk(agentName(i))
 	}
-	s.t.Cleanup(func() { s.clean("GOLAUNCH_SOAK=" + s.dir) }) // before the disks are removed
+	s.t.Cleanup(func() { s.clean("GOLAUNCH_SOAK=" + s.dir) }) // this runs before the disks are removed
 	s.head = s.keep(nodes[0], "coordinator", "coordinator", "--listen", at, "--lease", lease.String(), "--state-dir", filepath.Join(s.dir, "state"))
 	for i, node := range nodes[1:] {
 		name := agentName(i)
@@ -167,7 +167,8 @@ type service struct {
 	disk string
 	// errors and output are the files that all its processes write to.
 	errors, output *os.File
-	// ends reports whether a service that has ended is the last; nil for a service that runs.
+	// ends reports whether a process that has ended is the last of its service. If ends is nil, the
+	// service is always started again.
 	ends func(*os.ProcessState) bool
 	// busy is true while the service has a fault.
 	busy sync.Mutex

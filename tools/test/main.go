@@ -187,7 +187,7 @@ func (r *report) test(pkg, name string) *test {
 	return t
 }
 
-// over shows a failed test with its subtests, and forgets any other.
+// over shows a test that failed, with its subtests, and forgets any other test.
 func (r *report) over(t *test) {
 	for _, s := range r.within(t) {
 		if t.failed {
