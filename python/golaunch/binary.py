@@ -26,8 +26,8 @@ def find_binary():
 
 
 def _scripts():
-    """Where pip puts commands: in this environment, a --target or --prefix directory, or the
-    user's.
+    """The directories in which pip puts commands: of this environment, of a --target or --prefix,
+    or of the user.
     """
     yield os.path.dirname(sys.executable or "")
     yield sysconfig.get_path("scripts")

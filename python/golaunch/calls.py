@@ -5,15 +5,15 @@ class Calls:
     """Calls of methods, with the names of NeMo RL's RayWorkerGroup. Each returns a Future."""
 
     def run_all_workers_single_data(self, method_name, *args, run_rank_0_only_axes=None, **kwargs):
-        """Calls a method of all workers with the same arguments; along the axes in
-        run_rank_0_only_axes only of the first.
+        """Calls a method of all workers with the same arguments. Along the axes in
+        run_rank_0_only_axes, only the first worker is called.
         """
         workers = self._group._first_of(run_rank_0_only_axes)
         return self._group._call(method_name, workers, [(args, kwargs)] * len(workers), self._seconds)
 
     def run_all_workers_multiple_data(self, method_name, *args, run_rank_0_only_axes=None, common_kwargs=None, **kwargs):
-        """Calls a method of all workers, each with its element of each list; common_kwargs are the
-        same for all.
+        """Calls a method of all workers. Each worker gets its own element of each list, and all get
+        the same common_kwargs.
         """
         workers = self._group._first_of(run_rank_0_only_axes)
         for name, values in list(enumerate(args)) + list(kwargs.items()):
@@ -52,7 +52,7 @@ class Calls:
                 returned.append(w)
             if called:
                 key = tuple(at[a] for a in sharded)
-                if key not in made:  # one pickle for all workers that get the same
+                if key not in made:  # one pickle for all workers that get the same arguments
                     made[key] = (tuple(_part(v, key) for v in args), dict({k: _part(v, key) for k, v in kwargs.items()}, **common))
                 workers.append(w)
                 calls.append(made[key])
@@ -62,7 +62,8 @@ class Calls:
         return group._call(method_name, workers, calls, self._seconds, returned=returned)
 
     def run_single_worker_single_data(self, method_name, worker_idx, *args, **kwargs):
-        """Calls a method of one worker. result() of the returned future is its result, not a list.
+        """Calls a method of one worker. The returned future's result() is the result itself, not a
+        list.
         """
         group = self._group
         if not isinstance(worker_idx, int) or not 0 <= worker_idx < len(group.workers):
@@ -71,7 +72,7 @@ class Calls:
 
 
 class View(Calls):
-    """The calls of a group, with a bound on the time of each in seconds."""
+    """The calls of a group, each of which must end within a number of seconds."""
 
     def __init__(self, group, seconds):
         self._group, self._seconds = group, seconds

@@ -33,7 +33,7 @@ _log = logging.getLogger("golaunch")
 _CREDENTIALS = struct.Struct("3i")
 _GREETING = 10.0  # seconds in which a connection must name its worker
 _STRANGERS = 4096  # connections that have not named a worker
-_FULL = 0.5  # seconds until the next accept after an accept without a free descriptor
+_FULL = 0.5  # seconds until the next accept, after an accept found no free descriptor
 _IDLE = 0.02  # a background thread reads after this many seconds without a waiting caller
 
 
@@ -72,7 +72,7 @@ class VirtualCluster:
         if self._per_gpu > 1 and not use_gpus:
             raise ValueError(f"gpus_per_worker={gpus_per_worker!r}: with use_gpus=True")
         address = address or os.environ.get("GOLAUNCH_COORDINATOR")
-        address = None if address in ("", "none") else address  # as golaunch itself chooses it
+        address = None if address in ("", "none") else address  # golaunch reads these values in the same way
         if colocate < 1:
             raise ValueError(f"colocate={colocate}: 1 or more groups share a bundle")
         if address is None and use_gpus and len(self.bundles_per_node) > 1 and not declare_gpus:
@@ -277,8 +277,8 @@ class VirtualCluster:
             self._cancelled = 0
 
     def _tidy(self):
-        """Gives back memory that no call has needed for a while, while a caller waits. The lock is
-        held.
+        """Gives back memory that no call has needed for a while. A waiting caller calls this, and
+        holds the lock.
         """
         if POOL.files and not self._tidying:
             self._tidying = True
@@ -306,8 +306,8 @@ class VirtualCluster:
                 self._call_back()
 
     def _wait_for(self, ready, end, timeout, future):
-        """Returns whether the result is ready. Otherwise a signal has come, or there is a callback,
-        for which the caller must release the lock.
+        """Returns True when the result is ready. It returns False if a signal has arrived, or if
+        there is a callback, for which the caller must release the lock.
         """
         while not ready():
             if self._due:
@@ -353,7 +353,8 @@ class VirtualCluster:
                 _log.exception("%r, which was to be called back, has raised", callback)
 
     def _step(self, left):
-        """Waits for an event, a timer, the time left, or a signal; it returns False for a signal.
+        """Waits for an event, a timer, the end of the timeout, or a signal. It returns False for a
+        signal.
         """
         timeout = -1 if left is None else left
         if self._timers:
@@ -433,8 +434,7 @@ class VirtualCluster:
     # Without a waiting caller
 
     def _stir(self):
-        """A call is pending: without a waiting caller, a thread reads and writes. The lock is held.
-        """
+        """A call is pending. If no caller waits, a thread reads and writes. The lock is held."""
         if not self._stirred:
             self._stirred = True
             if self._tender is None:
@@ -472,7 +472,7 @@ class VirtualCluster:
         return any(w._pending or w._streams or w._link is not None and w._link.queue for g in self.groups for w in g.workers)
 
     def _nudge(self):
-        """Makes the thread leave the reading to a waiting caller."""
+        """Makes the thread leave reading to a caller that waits."""
         try:
             os.write(self._nudges[1], b"x")
         except BlockingIOError:
@@ -606,7 +606,7 @@ def _sizes(numbers):
 
 
 def _per_gpu(part):
-    """How many workers a GPU has if each has this part of it."""
+    """How many workers share a GPU if each worker has this part of it."""
     workers = round(1 / part) if isinstance(part, (int, float)) and 0 < part <= 1 else 0
     if not 1 <= workers <= 48 or abs(workers * part - 1) > 1e-9:
         raise ValueError(f"gpus_per_worker={part!r}: 1, or an equal part of a GPU for each worker, from 1/2 to 1/48")
@@ -614,7 +614,8 @@ def _per_gpu(part):
 
 
 def main_program():
-    """How a worker finds this program's own module: see multiprocessing.spawn.get_preparation_data.
+    """The facts by which a worker finds this program's own module, as in
+    multiprocessing.spawn.get_preparation_data.
     """
     main = sys.modules["__main__"]
     name = getattr(getattr(main, "__spec__", None), "name", None)

@@ -36,7 +36,9 @@ class WorkerFailureError(GolaunchError):
         return (_remade, (type(self), self.args, self.__dict__))
 
     def again(self):
-        """The same failure as another exception, so that each caller has a traceback of its own."""
+        """The same failure as another exception object, so that each caller gets a traceback of its
+        own.
+        """
         other = _remade(type(self), self.args, self.__dict__)
         other.__cause__ = self.__cause__
         return other

@@ -33,7 +33,7 @@ class _RemoteTraceback(Exception):
 
 
 class _Worker:
-    """The object of each worker: it runs any function."""
+    """The object that each worker makes: it runs any function."""
 
     def __init__(self, main, started):
         if main is not None:
@@ -198,7 +198,7 @@ class Executor(concurrent.futures.Executor):
             self._release(rank)
 
     def _free(self):
-        """An idle worker that is ready."""
+        """An idle worker that is ready, or None."""
         for _ in range(len(self._idle)):
             rank = self._idle.popleft()
             if self._group.workers[rank].state == "ready":
@@ -262,7 +262,7 @@ def _own(error):
 
 
 def _in_turn(per_node):
-    """The ranks of all nodes, a rank of each node in turn."""
+    """The ranks of all nodes, in an order that takes one rank of each node in turn."""
     starts = [0, *itertools.accumulate(per_node)]
     return [starts[n] + i for i in range(max(per_node)) for n, count in enumerate(per_node) if i < count]
 

@@ -22,8 +22,9 @@ from .sharding import NamedSharding
 _log = logging.getLogger("golaunch")
 # How long golaunch may take to end a group before it is killed, in seconds.
 _ANSWER, _KILLED = 10.0, 60.0
-# After how many seconds a running call is cancelled again: the signal may have come just before a
-# method waited in the kernel, after Python had looked for signals. A second cancel does no harm.
+# A running call is cancelled again after this many seconds: the first signal may have arrived after
+# Python had looked for signals, but before the method waited in the kernel. A second cancel does no
+# harm.
 _CANCEL_AGAIN = 0.1, 1.0, 10.0
 # Calls of one worker without a result; further callers wait.
 _OUTSTANDING = 1000
@@ -77,7 +78,7 @@ class WorkerGroup(Calls):
         # For each method, whether the class must have it.
         self._offload, self._onload = (offload_method or "offload", bool(offload_method)), (onload_method or "onload", bool(onload_method))
         self._others_keep = _bytes(others_keep)
-        self._loaded = self._offloaded = None  # the processes that obeyed last
+        self._loaded = self._offloaded = None  # the worker processes that obeyed the last order
         body, buffers = dumps((args, init))
         self._looking, self._pause = False, 0.0
         self._making = wire.encode(wire.MAKE, 0, json.dumps({
@@ -241,8 +242,8 @@ class WorkerGroup(Calls):
             self._fatal = self._fatal or error
 
     def _look(self):
-        """golaunch reports only failures: a worker may have exited as if it were done. A worker
-        that is alive without a connection is checked again.
+        """golaunch reports only failures, so a worker without a connection may have exited as if it
+        were done. If the worker is alive, it is checked again later.
         """
         self._pause = 0.05
         if not self._looking:
@@ -291,7 +292,9 @@ class WorkerGroup(Calls):
         return error
 
     def _failed(self, error, failure):
-        """The workers that a failure ends: all of the group, those of a lost node, or one."""
+        """Returns the workers that a failure ends: all workers of the group, all workers of a lost
+        node, or one worker.
+        """
         rank, attempt, node = failure.get("rank"), failure.get("attempt", -1), failure.get("node")
         whole = self.restart == "group"
         for w in self.workers:
@@ -320,8 +323,8 @@ class WorkerGroup(Calls):
     # Calls
 
     def within(self, seconds):
-        """The same calls with a deadline, in seconds: a call without an answer by then is
-        cancelled, and raises DeadlineExceeded.
+        """The same calls with a deadline in seconds. A call without an answer by then is cancelled,
+        and raises DeadlineExceeded.
         """
         if seconds <= 0:
             raise ValueError(f"a deadline of {seconds} s: more than 0")
@@ -385,8 +388,8 @@ class WorkerGroup(Calls):
                 future._expiry = cluster._after(future._deadline - time.monotonic(), lambda: cluster._expire(future))
 
     def _room(self, workers, deadline):
-        """Waits until the called workers take one more call: a caller waits if it calls faster than
-        the workers answer.
+        """Waits until the called workers can take one more call. So a caller that calls faster than
+        the workers answer must wait.
         """
         called = [self.workers[rank] for rank in workers]
 
@@ -481,8 +484,8 @@ class WorkerGroup(Calls):
         return [dict(s, does=usage.get(s["rank"], {}).get("does"), cpus=usage.get(s["rank"], {}).get("cpus"), stacks=stacks["text"]) for s in stuck]
 
     def restart_failed_workers(self, timeout=None):
-        """Waits until restarted workers are ready; starts an ended group again. Returns the started
-        ranks.
+        """Waits until restarted workers are ready. If the group has ended, it is started again.
+        Returns the ranks that were started.
         """
         self.cluster._turn()
         with self.cluster._lock:
@@ -491,7 +494,7 @@ class WorkerGroup(Calls):
                 raise GroupDeadError(f"{self.name} was shut down")
             failed = [w.rank for w in self.workers if w.state != "ready"]
             left = any(w._end is not None for w in self.workers)
-        if left and not dead:  # the others go on until then
+        if left and not dead:  # the other workers go on until then
             self.cluster._helper.ask("stop", job=self.job, why="it is started again, because a worker has left it")
             self.cluster._wait(lambda: self._dead, None, None)
             dead = True

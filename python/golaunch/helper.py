@@ -35,8 +35,8 @@ class Helper:
         cluster._register(ours.fileno(), self, select.EPOLLIN)
 
     def send(self, do, _then=None, **what):
-        """Asks a question. Returns the question's number, or passes the answer to a function. The
-        cluster's lock is held.
+        """Asks a question. It returns the question's number or, if _then is given, calls _then with
+        the answer later. The cluster's lock is held.
         """
         if self.gone:
             raise GolaunchError(self.gone)
@@ -70,7 +70,7 @@ class Helper:
         self.cluster._modify(self.sock.fileno(), select.EPOLLIN | (select.EPOLLOUT if self.unsent else 0))
 
     def events(self):
-        """golaunch's events, without answers; None is the end."""
+        """Yields golaunch's events, but no answers; None is the end."""
         try:
             data = self.sock.recv(1 << 18)
         except BlockingIOError:

@@ -16,7 +16,7 @@ _NUMBERS = sorted(_signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP})
 
 
 class _Signalled(BaseException):
-    """Ends a wait: a signal was noted."""
+    """Ends a wait, because a signal was noted."""
 
 
 class _Deferral:
@@ -103,7 +103,7 @@ _DEFERRAL = _Deferral()
 
 
 def _forked():
-    """In a child after a fork, whose main thread may have been another thread."""
+    """In a child after a fork. The child's main thread may have been any thread of the parent."""
     _DEFERRAL._depth, _DEFERRAL._waits, _DEFERRAL._noted = 0, False, []
     _DEFERRAL._restore()
 
@@ -116,7 +116,7 @@ def _is_main():
 
 
 class Deferred:
-    """with Deferred(): handlers of signals wait."""
+    """While a block of `with Deferred():` runs, handlers of signals wait."""
 
     def __enter__(self):
         if _is_main():

@@ -37,8 +37,8 @@ class Link:
             self.reader.take_descriptors()
 
     def _narrow(self, segment):
-        """Sets the number of bytes that may be unread when the next part is sent. The part may have
-        a segment, so this is the minimum for a worker on another machine.
+        """Bounds the bytes that may be unread when the next part is sent. The next part may have a
+        segment, so for a worker on another machine the bound is the minimum.
         """
         if not self.shared:
             self.sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, self._room if segment is None else 0)

@@ -19,18 +19,18 @@ import time
 
 # How long unused memory is kept, in seconds.
 AGE = 10.0
-# Upper bounds for the memory that a process keeps of the last frames: an eighth of the machine's
-# memory for a controller, a quarter for all workers of a node, and in no process more than _MOST
-# bytes in _FILES files. A worker that echoes its input still has it when the next call is written,
-# so two files alternate then.
+# Upper bounds for the memory that a process keeps from earlier frames: an eighth of the machine's
+# memory for a controller, a quarter for all workers of a node together, and at most _MOST bytes in
+# _FILES files for any process. A worker that echoes its input still maps that memory when the next
+# call is written, so two files are used in turn.
 _MOST = 3 << 30
 _FILES = 256
 _LOOKED_AT = 8  # files to ask before a new one is made
 _AT_ONCE = 4 << 20  # bytes copied before other threads may run
 _F_SETSIG = 10  # a constant of Linux; the module fcntl lacks it
 _MAP_POPULATE = 0x8000  # a constant of Linux; the module mmap has it from 3.10 on
-# The offset of a description has the number of bytes that count and, in its upper bits, the number
-# of the use of the file: no two uses of a file are equal.
+# A description's offset holds the number of valid bytes and, in its upper bits, the number of this
+# use of the file. So no two uses of a file are equal.
 _LENGTH_BITS = 44
 _USES = 1 << 19
 
@@ -113,12 +113,14 @@ class Pool:
 
     def __init__(self):
         self.files, self._lock = [], _thread.allocate_lock()
-        self._works = self._most = None  # unknown before the first file
+        self._works = self._most = None  # unknown before the first file is made
         self._due = 0.0
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self):
-        """In a child after a fork: the memory that both could write belongs to the parent."""
+        """In a child after a fork: memory to which both processes could write belongs to the
+        parent.
+        """
         self.files, self._lock = [], _thread.allocate_lock()
 
     def share(self, parts, align):

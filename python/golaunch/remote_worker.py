@@ -15,7 +15,7 @@ from .pickling import loads
 # the reason. A worker on another machine may connect again: its calls wait for as long as golaunch
 # reports that the worker is alive.
 _VERDICT = 10.0
-# golaunch's words for a worker that exited as if it were done.
+# What golaunch says about a worker that exited as if it were done.
 DONE = "exited with code 0"
 # An exception of one of several workers may be an echo of the end of another worker. These are the
 # times, in seconds, that the exception waits for such an end, and for an end that has begun.
@@ -235,7 +235,7 @@ class Worker:
         self.group._look()
 
     def _unknown(self, attempt):
-        """The limit is over without a verdict on an attempt."""
+        """The time limit has passed without a verdict on an attempt."""
         _, _, until = self._unclear.get(attempt, (None, None, 0.0))
         if self._replay is not None and attempt == self.attempt or until > time.monotonic():
             return  # the worker may connect again, or that connection has also ended
@@ -267,7 +267,7 @@ class Worker:
         self._fail_held(self._end)
 
     def _untold(self):
-        """Whether its connection has ended without a verdict."""
+        """Whether the worker's connection has ended without a verdict."""
         return self.state == "lost" and (self.rank, self.attempt) not in self.group._failures
 
     def _fail(self, error):

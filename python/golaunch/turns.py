@@ -19,7 +19,7 @@ class Turns:
 
     def __init__(self, cluster):
         self.cluster = cluster
-        self.running = {}  # the turns, by group
+        self.running = {}  # the current turns, by group
         self.queue = []  # waiting threads, in order
 
     def enter(self, group, timeout):
@@ -70,7 +70,7 @@ class Turns:
     def _wait(self, want, timeout, end):
         group = want.group
         try:
-            _present(group, end)  # until then their places are unknown
+            _present(group, end)  # until then, it is unknown where the group's workers are
             with self.cluster._lock:
                 want.mine = [g for g, turn in self.running.items() if want.thread in turn.threads]
                 self.queue.append(want)
@@ -121,7 +121,9 @@ class Turns:
         return next((why for _, _, why in self._ahead(want)), None)
 
     def _ahead(self, want):
-        """The groups that come first, with their waiting thread (None for a turn), and why."""
+        """The groups that come before this one, each with its waiting thread (None for a group that
+        has its turn), and why.
+        """
         for other in self.running:
             if other is not want.group and _share(other, want.group):
                 yield other, None, f"it is {other.name}'s"
@@ -134,10 +136,10 @@ class Turns:
                 yield earlier.group, earlier, f"{earlier.group.name} waits for longer"
 
     def _stuck(self, want, mine, before, seen):
-        """The group in mine whose turn must end before want can have its own turn, directly or
-        because others wait, or None. Groups whose workers may be on any GPU do not count. Of the
-        waiters, only the earlier ones, in before, count: so the last waiter of a circle gets the
-        error. The lock is held.
+        """Returns the group in mine whose turn must end before want can have its own turn, directly
+        or because others wait; None if there is none. Groups whose workers may be on any GPU do not
+        count. Of the waiters, only the earlier ones, in before, count: so of waiters that wait for
+        each other in a circle, the last gets the error. The lock is held.
         """
         seen.add(want)
         for other, earlier, _ in self._ahead(want) if mine else ():
@@ -209,7 +211,7 @@ def _unplaced(group):
 
 
 def _places(group):
-    """The places of its workers now, or before they restarted."""
+    """The places of the group's workers now or, if they restart, before the restart."""
     return {(w.node, w.gpu or w.local_rank) for w in group.workers if w.node is not None and w._end is None} if group._dead is None else set()
 
 
@@ -221,7 +223,8 @@ def _present(group, end):
 
 
 def _processes(group):
-    """The identity of the workers: after a restart there are new workers, which have no orders yet.
+    """Identifies the worker processes: after a restart there are new processes, which have no
+    orders yet.
     """
     return group.job, [w.attempt for w in group.workers]
 
@@ -257,7 +260,9 @@ def _tell(group, method, end):
 
 
 def _offload(other, end):
-    """An ended group has no memory. If workers die, their successors are tried once."""
+    """Makes a group offload. A group that has ended has no memory. If workers die meanwhile, their
+    successors are asked once.
+    """
     other._loaded = other._offloaded = None
     for last in (False, True):
         try:

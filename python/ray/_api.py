@@ -31,7 +31,7 @@ def _made(what, options):
 
 
 def get(object_refs, *, timeout=None, _use_object_store=False):
-    """The value of a reference, or those of a list."""
+    """The value of a reference, or the values of a list of references."""
     if isinstance(object_refs, ObjectRefGenerator):
         return object_refs
     if isinstance(object_refs, ObjectRef):
@@ -64,7 +64,9 @@ def put(value, *, _owner=None, _tensor_transport=None):
 
 
 def wait(ray_waitables, *, num_returns=1, timeout=None, fetch_local=True):
-    """Those that are ready, at most num_returns, and the others."""
+    """Two lists of references: the first has at most num_returns that are ready, the second has all
+    others.
+    """
     refs = ray_waitables
     if isinstance(refs, ObjectRef):
         raise TypeError("wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got a single ray.ObjectRef")
@@ -90,7 +92,7 @@ def wait(ray_waitables, *, num_returns=1, timeout=None, fetch_local=True):
 
 
 def cancel(ray_waitable, *, force=False, recursive=True):
-    """Cancels a task: one that runs is interrupted, or with force its process is killed."""
+    """Cancels a task. A running task is interrupted; with force, its process is killed."""
     if not isinstance(ray_waitable, (ObjectRef, ObjectRefGenerator)):
         raise TypeError(f"ray.cancel() only supported for object refs. For actors, try ray.kill. Got: {type(ray_waitable)}.")
     ray_waitable._core.cancel(ray_waitable, force, recursive)
@@ -135,12 +137,12 @@ def _sum(key):
 
 
 def cluster_resources():
-    """What the nodes have, by the resource's name."""
+    """The resources that the nodes have, by the resource's name."""
     return _sum("total")
 
 
 def available_resources():
-    """What of it is free."""
+    """The resources of the nodes that are free, by the resource's name."""
     return _sum("free")
 
 
@@ -151,7 +153,7 @@ def get_gpu_ids():
 
 
 def timeline(filename=None):
-    """The tasks that are over as the events of a Chrome trace, or a file of these."""
+    """The finished tasks as the events of a Chrome trace, or a file with these events."""
     from ._history import trace
 
     core = _session.core()

@@ -17,9 +17,9 @@ import time
 from . import _wire
 
 PREFIX = f"golaunch-session-{os.getuid()}-"
-LABEL = "ray.io/node"  # of an agent: what `ray start` says of its node, as JSON
+LABEL = "ray.io/node"  # the label of an agent in which `ray start` describes its node, as JSON
 VARIABLE = "GOLAUNCH_SESSION"  # what the hosts need to know
-_LIMIT = 60.0  # seconds in which a session must begin, and those that end must have ended
+_LIMIT = 60.0  # seconds in which a session must begin, and an ending session must have ended
 _LOOK = 1.0  # seconds between two questions to the coordinator
 _STEP = 0.02  # seconds between two looks for a socket on this machine
 _READ = re.compile("HOME|PATH|TMPDIR|CUDA_VISIBLE_DEVICES|(GOLAUNCH|SLURM|LD)_.*")  # variables that change what golaunch itself does
@@ -34,7 +34,7 @@ def _directory():
 
 
 def directory():
-    """Where things of this machine are noted, for this user alone."""
+    """The directory in which this user's processes on this machine note things."""
     path = _directory()
     os.makedirs(path, mode=0o700, exist_ok=True)
     if not _own(path):
@@ -43,7 +43,9 @@ def directory():
 
 
 def copies(of_job):
-    """Where a host has the working directories of its session. Those of a program's own session are where golaunch removes what it leaves, however it ends."""
+    """The directory in which a host keeps the working directories of its session. golaunch removes
+    the directory of a program's own session, however that session ends.
+    """
     controller = None if of_job else os.environ.get("GOLAUNCH_CONTROLLER")
     return os.path.join(os.path.dirname(controller), "cluster", "dirs") if controller else os.path.join(directory(), "dirs")
 
@@ -57,7 +59,9 @@ def _own(path):
 
 
 def started_here():
-    """The address of the cluster that a node on this machine belongs to, if `ray start` started it and it still runs, or None."""
+    """The address of the cluster to which a node on this machine belongs, if `ray start` started
+    the node and the node still runs; otherwise None.
+    """
     from ._nodes import Processes
 
     if not _own(_directory()):
@@ -66,7 +70,7 @@ def started_here():
 
 
 def described(node):
-    """What `ray start` has said of a node of golaunch's status."""
+    """What `ray start` has said about a node in golaunch's status."""
     try:
         said = json.loads(node["labels"].get(LABEL, "{}"))
     except ValueError:
@@ -80,7 +84,8 @@ def address_of_auto():
 
 
 def hosts_here(session=None):
-    """The names of the hosts on this machine, of one session or of all; that of the head is the first."""
+    """The names of the hosts on this machine, of one session or of all; the head's host is first.
+    """
     found = []
     with open("/proc/net/unix") as f:
         for line in f:
@@ -92,7 +97,9 @@ def hosts_here(session=None):
 
 
 def asked(host, op, *args):
-    """What a host of this machine, or the head of its session, answers to a program that is no driver; None if it does not."""
+    """The answer of a host of this machine, or of the head of its session, to a program that is no
+    driver; None if there is no answer.
+    """
     try:
         sock = _wire.connect(host)
     except OSError:
@@ -118,7 +125,9 @@ def running(address):
 
 
 def ask(address, op, *args):
-    """What the head of the session of a cluster says, such as "actors" or "nodes"; None if there is no session."""
+    """The answer of the head of a cluster's session to a question such as "actors" or "nodes"; None
+    if there is no session.
+    """
     for name in hosts_here():
         session = asked(name, "session")
         if session is not None and (address in ("auto", session["cluster"]) or session["session"] == _session_of(address)):
@@ -127,7 +136,9 @@ def ask(address, op, *args):
 
 
 def _session_of(address):
-    """The name of the session of a cluster, which another program may have begun by another address of its coordinator."""
+    """The name of the session of a cluster. Another program may have begun it with another address
+    of the coordinator.
+    """
     job = next((j for j in status(address)["jobs"] if _NAME.fullmatch(j["id"]) and "result" not in j), None)
     return job and job["command"].split()[-1]
 
@@ -139,9 +150,10 @@ def _golaunch(*args, env=None):
 
 
 def variables(values):
-    """The flags of golaunch that give a job variables, golaunch's own variables for that, and what
-    goes before the job's command: a command line is for all to see. Variables that golaunch itself
-    would read, and those that name others, as "${PATH}:/x" does, are set by a shell on the node.
+    """The golaunch flags that give a job its variables, the variables that golaunch itself needs
+    for these flags, and the words that precede the job's command. Values are not on the command
+    line, since all users can read it. A shell on the node sets the variables that golaunch itself
+    would read, and those whose values name other variables, such as "${PATH}:/x".
     """
     own, lines = {}, []
     for name, value in values.items():
@@ -159,7 +171,9 @@ def variables(values):
 
 
 def _expanding(value):
-    """A text as a shell's word, in which $NAME and ${NAME} are variables. As with Ray, ${NAME} is nothing if there is none, and $NAME stays."""
+    """A text as a word for a shell, in which $NAME and ${NAME} are variables. As with Ray, ${NAME}
+    of a missing variable becomes empty, and $NAME stays as it is.
+    """
     parts = re.split(r"(\$\{\w+\}|\$\w+)", value, flags=re.ASCII)
     for i in range(1, len(parts), 2):
         name = parts[i].strip("${}")
@@ -168,7 +182,7 @@ def _expanding(value):
 
 
 def complaint(said):
-    """What a verb of golaunch that has failed complains about."""
+    """The complaint that a failed verb of golaunch has printed."""
     try:
         return json.loads(said.stderr.strip().splitlines()[-1])["error"]["message"]
     except (ValueError, LookupError, TypeError):
@@ -176,7 +190,7 @@ def complaint(said):
 
 
 def status(address):
-    """What `golaunch status` says of a cluster."""
+    """The status of a cluster, as `golaunch status` prints it."""
     said = _golaunch("status", "--coordinator", address, "--json", "--all")
     if said.returncode != 0:
         raise ConnectionError(f"address={address!r}: {complaint(said)}")
@@ -184,14 +198,14 @@ def status(address):
 
 
 def spill_directory(named):
-    """The directories where objects may go that memory has no room for."""
+    """The directories for objects that do not fit into memory."""
     if os.environ.get("RAY_automatic_object_spilling_enabled", "1").lower() in ("0", "false"):
         return []
     return [os.path.realpath(named)] if named else [os.path.realpath(tempfile.gettempdir()), "/var/tmp"]
 
 
 def session(address, object_store_memory, spill):
-    """The session of the cluster with a coordinator, which is begun if there is none."""
+    """The session of a coordinator's cluster. It is begun if there is none."""
     until, submitted = time.monotonic() + _LIMIT, None
     while True:
         known = status(address)
@@ -223,7 +237,7 @@ def session(address, object_store_memory, spill):
 
 
 def _submit(address, job, nodes, object_store_memory, spill):
-    """Has the cluster start the hosts; the reason if it does not."""
+    """Makes the cluster start the hosts. Returns the reason if that fails."""
     import secrets
 
     nodes = [n for n in nodes if n["state"] == "ready"]
@@ -250,7 +264,7 @@ def _submit(address, job, nodes, object_store_memory, spill):
 
 
 def _paths():
-    """Where the modules are that a host needs."""
+    """The directories of the modules that a host needs."""
     import cloudpickle
     import golaunch
 
@@ -280,7 +294,7 @@ def _certificate():
 
 
 def facts(node_id, node, first):
-    """What a node offers, of what is known of it."""
+    """The resources of a node, from what is known about the node."""
     cpus, gpus = node.get("num_cpus"), node.get("num_gpus")
     resources = {"CPU": float((os.cpu_count() or 1) if cpus is None else cpus), f"node:{node['address']}": 1.0}
     for name in ("memory", "object_store_memory"):
@@ -295,7 +309,9 @@ def facts(node_id, node, first):
 
 
 def hold(host):
-    """Holds a GPU for a host of this node: until it says that the session is over, or does not come back."""
+    """Holds a GPU for a host of this node until the host says that the session is over, or does not
+    come back.
+    """
     until = time.monotonic() + _LIMIT
     while time.monotonic() < until:
         try:
@@ -318,10 +334,10 @@ class Store:
 
     def set(self, key, value):
         self._sock.sendall(b"\1" + self._text(key) + self._text(value))
-        self.get(key)  # which it answers once it has done that
+        self.get(key)  # which the store answers once it has done that
 
     def add(self, key, amount):
-        """The sum of what was added to a key."""
+        """Adds a number to a key, and returns the sum."""
         self._sock.sendall(b"\4" + self._text(key) + struct.pack("<q", amount))
         return struct.unpack("<q", self._read(8))[0]
 
@@ -334,7 +350,7 @@ class Store:
         return self._read(1) == b"\0"
 
     def get(self, key, limit=_LIMIT):
-        """The value of a key, once it has one."""
+        """Waits until a key has a value, and returns the value."""
         self._sock.settimeout(limit)
         self._sock.sendall(b"\6" + struct.pack("<Q", 1) + self._text(key))
         self._read(1)

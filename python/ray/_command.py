@@ -470,7 +470,7 @@ def _parser():
 
 def main(args=None):
     args = sys.argv[1:] if args is None else args
-    if args and args[0] == "start":  # as Ray's, options may be written with underscores
+    if args and args[0] == "start":  # as in Ray, options may be written with underscores
         args = [re.sub(r"^--[^=]+", lambda m: m[0].replace("_", "-"), a) for a in args]
     parser = _parser()
     o = parser.parse_args(args)

@@ -23,19 +23,19 @@ from . import exceptions as errors
 from ._objects import ObjectRef
 
 _PATIENCE = 1.0  # seconds that an interrupt waits for an answer
-_LATER = 0.005  # seconds until a signal is tried again that came where it must not
+_LATER = 0.005  # seconds until a signal that came at a bad moment is sent again
 _IDLE = 0.02  # seconds that a process stays leased without a task
-_DROP = 0.05  # seconds until references that are gone are told
-_ASKED = 10  # requests for processes on the way, for each kind of task
-_DEPTH = 32  # tasks that a process may have, if they are short
-_SHORT = 0.001  # seconds
+_DROP = 0.05  # seconds until owners are told which references are gone
+_ASKED = 10  # requests for processes that may be unanswered, for each kind of task
+_DEPTH = 32  # tasks that are sent to one process at a time, if they are short
+_SHORT = 0.001  # seconds that a short task takes at most
 _TIDY = 10.0
-_LINEAGE = 64 << 20  # bytes of tasks that are over
-_TASK = 1024  # bytes that each of them has, beside its arguments
-_REJOIN = 10.0  # seconds in which a process of another node connects again, before its references are given up
-_GONE = 10  # processes that end at once, until a task is given up
+_LINEAGE = 64 << 20  # bytes of finished tasks that are kept
+_TASK = 1024  # bytes that count for each kept task, besides its arguments
+_REJOIN = 10.0  # seconds for a process of another node to connect again; then its references are given up
+_GONE = 10  # processes in a row that end at once, until a task is given up
 _WHY = ": golaunch status or the output of the node's agent says why"
-_TRIES = 3  # of a connection to a process that lives, as the head says
+_TRIES = 3  # attempts to connect to a process that lives, according to the head
 
 
 class Object:
@@ -55,7 +55,7 @@ class Local:
 
     def __init__(self, owner):
         self.count, self.owner, self.view = 1, owner, None
-        self.waiting = None  # for the owner's answer
+        self.waiting = None  # callbacks that wait for the owner's answer
 
 
 class Task:
@@ -89,7 +89,7 @@ class Lease:
 
     def __init__(self, number, address, gpus, link, pool):
         self.number, self.address, self.gpus, self.link, self.pool = number, address, gpus, link, pool
-        self.tasks, self.idle, self.stalled = OrderedDict(), 0.0, False  # stalled: what it runs takes long, or waits
+        self.tasks, self.idle, self.stalled = OrderedDict(), 0.0, False  # stalled: the running task takes long, or waits
 
 
 class Pool:
@@ -98,8 +98,8 @@ class Pool:
     def __init__(self, key, want, strategy, env):
         self.key, self.want, self.strategy, self.env = key, want, strategy, env
         self.queue, self.leases, self.asked, self.depth = deque(), {}, 0, 1
-        self.gone = 0  # processes, one after another, that had ended before they got a task
-        self.idle = 0.0 if set(want) - {"CPU"} else _IDLE  # others may wait for what is scarce
+        self.gone = 0  # processes in a row that had ended before they got a task
+        self.idle = 0.0 if set(want) - {"CPU"} else _IDLE  # other tasks may wait for a scarce resource
 
 
 class ActorLink:
@@ -110,11 +110,13 @@ class ActorLink:
         self.state, self.queue, self.tasks, self.tries = "unknown", deque(), OrderedDict(), 0
         self.link, self.address, self.restarts, self.error = None, None, -1, None
         self.handles, self.closing, self.pins = 0, False, ()
-        self.takes = {}  # by method: what arguments it takes
+        self.takes = {}  # the arguments that each method takes
 
 
 def base_of(proc, node_id):
-    """The first bytes of the names of what a process owns; without it, of what those of a node do."""
+    """The first bytes of the names of all objects that a process owns; without proc, of all objects
+    that processes of the node own.
+    """
     node = hashlib.blake2b(node_id.encode(), digest_size=6).digest()
     return node if proc is None else node + hashlib.blake2b(proc.encode(), digest_size=6).digest()
 
@@ -123,7 +125,7 @@ class Core:
     def __init__(self, session, address, head_address, host_address, certificate, job, cluster):
         self.session, self.address, self.proc, self.node_id = session, address, address[0], address[1]
         self.head_address, self.host_address, self.certificate, self.job = head_address, host_address, certificate, job
-        self.cluster = cluster  # the address of its coordinator
+        self.cluster = cluster  # the address of the cluster's coordinator
         self.lock = threading.RLock()
         self.loop = _wire.Loop()
         self.links, self.connecting = {}, {}
@@ -132,18 +134,18 @@ class Core:
         self.dropping = False
         self.tasks, self.pools, self.actors, self.sent = {}, {}, {}, {}
         self.reaping = False
-        self.lineage, self.kept = 0, deque()  # the bytes of tasks that are over, and weak references to them
+        self.lineage, self.kept = 0, deque()  # the bytes of finished tasks, and weak references to these tasks
         self.numbers = itertools.count(1)
         self.base = base_of(address[0], address[1])
         self.closed, self.why_closed = False, ""
-        self.executor = None  # what a worker runs tasks with
-        self.on_wait = None  # of a worker: its task waits for others
-        self.interrupt = None  # of a worker: for a cancellation that came where it must not
+        self.executor = None  # in a worker: runs its tasks
+        self.on_wait = None  # in a worker: called when its task waits for others
+        self.interrupt = None  # in a worker: called for a cancellation that came at a bad moment
         self.held_results = {}
         self.thread = None
         self.printed = None
-        self.directory = None  # of a worker: its copy of the working directory that travels
-        self.creates = False  # it has created actors, which end with it
+        self.directory = None  # in a worker: its copy of the program's working directory
+        self.creates = False  # whether it has created actors, which end with it
         self.notes = _history.Notes(self)
 
     # Life cycle
@@ -161,7 +163,9 @@ class Core:
                 os._exit(1)
 
     def alive(self):
-        """What a call begins with."""
+        """Every call begins with this: it handles a cancellation that has waited, and checks that
+        the session is alive.
+        """
         if self.interrupt is not None:
             self.interrupt(sys._getframe(2))
         if self.closed:
@@ -182,7 +186,7 @@ class Core:
         self._fail_all("ray.shutdown() has been called")
 
     def forked(self):
-        """This is a child after a fork: the connections and their thread are the parent's."""
+        """In a child after a fork: the connections and their thread belong to the parent."""
         self.closed, self.why_closed = True, "this process is a fork of one that uses the cluster, and cannot: start it with ray, or with another program"
         self.lock = threading.RLock()
         for held in [*self.links.values(), self.host, self._head]:
@@ -213,8 +217,9 @@ class Core:
     # Connections
 
     def link_to(self, address, then):
-        """Calls then(link) with a connection to a process, or None if there is no such process any
-        more; at once if there is one, or the process is on this node.
+        """Calls then(link) with a connection to a process, or then(None) if there is no such
+        process any more. It calls at once if there is a connection, or if the process is on this
+        node.
         """
         proc = address[0]
         with self.lock:
@@ -246,7 +251,7 @@ class Core:
             link = None
         with self.lock:
             theirs = self.links.get(proc)
-            if theirs is not None and not theirs.closed:  # they have connected meanwhile, and what is borrowed is counted for each connection
+            if theirs is not None and not theirs.closed:  # they have connected meanwhile, and borrowed references count for each connection
                 if link is not None:
                     self.loop.soon(link.close)
                 link = theirs
@@ -292,7 +297,7 @@ class Core:
             self.executor.lost(link)
 
     def _unborrowed(self, link, oids):
-        """A process has ended that had references to objects."""
+        """A process that had references to objects has ended."""
         with self.lock:
             for oid in oids:
                 obj = self.objects.get(oid)
@@ -300,7 +305,7 @@ class Core:
                     self._maybe_free(oid, obj)
 
     def _borrow_again(self, oids):
-        """A connection to another node has ended, though the owner of objects may live."""
+        """A connection to another node has ended, but the owners of borrowed objects may live."""
         def linked(link):
             with self.lock:
                 for oid in oids:
@@ -312,7 +317,9 @@ class Core:
             self.link_to(local.owner, linked)
 
     def _whether_ended(self, owner, then):
-        """Calls then(why) for a process to which the connection has ended; without a reason if it lives, as the head says."""
+        """Calls then(why) for a process to which the connection has ended. why is empty if the
+        process lives, according to the head.
+        """
         if self.closed:
             then(self.why_closed or "the cluster is shut down")
         else:
@@ -351,8 +358,9 @@ class Core:
         return self._head
 
     def ask(self, link, op, *args, fds=(), timeout=None, late=None):
-        """Asks another process, and waits for the answer: its value, and descriptors. An interrupt
-        waits for a while too; late(value) is called for an answer that comes after one.
+        """Asks another process, and waits for the answer: a value, and descriptors. An interrupt,
+        too, waits for the answer for a while. late(value) is called for an answer that comes after
+        an interrupt.
         """
         if self.closed:
             self.alive()
@@ -434,7 +442,7 @@ class Core:
         return ObjectRef(oid, owner, self)
 
     def adopt(self, oid, owner):
-        """A reference that has come from another process."""
+        """A reference that another process has sent."""
         with self.lock:
             self.alive()
             if owner[0] == self.proc or oid in self.local:
@@ -447,7 +455,7 @@ class Core:
         with self.lock:
             if oid in self.local and known:
                 link.send("unborrow", oid)
-            return self.ref(oid, owner)  # of one whose owner has died, a get says so
+            return self.ref(oid, owner)  # if the owner of a reference has died, a get says so
 
     def _owner(self, owner):
         got, there = [], _thread.allocate_lock()
@@ -480,7 +488,7 @@ class Core:
                     self._maybe_free(oid, obj)
 
     def dropped(self, oid):
-        """A reference is gone. It may be any thread, at any of its steps."""
+        """A reference is gone. This may be called in any thread, between any two of its steps."""
         self.gone.append(oid)
         if not self.dropping and not self.closed:
             self.dropping = True
@@ -516,7 +524,7 @@ class Core:
         if obj.borrows or oid in self.local:
             return
         if obj.desc is None:
-            return  # its task will bring it, and then it is freed
+            return  # the task will make the object, which is then freed
         self.objects.pop(oid, None)
         obj.nested = obj.task = None
         if obj.desc[0] == "s" and self.host is not None:
@@ -543,7 +551,7 @@ class Core:
             return self.ref(oid, self.address)
 
     def promise(self, link, made, op, *args):
-        """A reference to what a process answers, once it does."""
+        """A reference to the value that a process will answer."""
         self.alive()
         oid = self.new_id() + b"\1\0\0\0"
         with self.lock:
@@ -570,7 +578,9 @@ class Core:
         return self.base + next(self.numbers).to_bytes(12, "little")
 
     def store(self, oid, body, buffers):
-        """The descriptor of a value: small ones are in it, larger ones in the node's memory."""
+        """Stores a value, and returns its descriptor. A small value is in the descriptor, a larger
+        value is in the node's memory.
+        """
         if _objects.size_of(body, buffers) <= _objects.SMALL or self.host is None:
             return "v", body, [bytes(b) for b in buffers] if buffers else ()
         from golaunch.memory import POOL
@@ -609,7 +619,9 @@ class Core:
             self.loop.later(_TIDY, tidy)
 
     def when_ready(self, ref, then):
-        """Calls then(descriptor) once an object is there; it may be at once, and in any thread."""
+        """Calls then(descriptor) once an object exists. The call may come at once, and in any
+        thread.
+        """
         oid = ref._id
         with self.lock:
             if self.closed:
@@ -667,7 +679,7 @@ class Core:
         self.link_to(ref._owner, linked)
 
     def _forget(self, ref, then):
-        """Does not call then any more; the lock is held."""
+        """Withdraws a callback. The lock is held."""
         known = self.objects.get(ref._id) if ref._owner[0] == self.proc else self.local.get(ref._id)
         if known is not None and known.waiting and then in known.waiting:
             known.waiting.remove(then)
@@ -683,7 +695,7 @@ class Core:
         then(obj.desc if obj is not None else ("e", errors.dump(errors.ObjectFreedError(oid.hex()))))
 
     def descs(self, refs, timeout):
-        """The descriptors of objects, once all are there."""
+        """The descriptors of objects, once all objects exist."""
         got, left, there = [None] * len(refs), len(refs), None
         with self.lock:
             for i, ref in enumerate(refs):
@@ -732,7 +744,7 @@ class Core:
         return self.wait_apart(there.acquire, True, -1 if timeout is None else min(timeout, _thread.TIMEOUT_MAX))
 
     def wait_apart(self, wait, *args):
-        """Waits for what others do. A task lends its CPUs for that time."""
+        """Waits for other tasks. A task that waits lends its CPUs to others meanwhile."""
         waits = self.on_wait
         if waits is not None:
             waits(True)
@@ -749,7 +761,7 @@ class Core:
         return [self.load(ref, desc) for ref, desc in zip(refs, self.descs(refs, timeout))]
 
     def load(self, ref, desc):
-        """The value of a descriptor; an exception is raised."""
+        """The value of a descriptor. If the value is an exception, it is raised."""
         kind = desc[0]
         if kind == "v":
             return _objects.loads(desc[1], [memoryview(b) for b in desc[2]] if desc[2] else ())
@@ -760,7 +772,9 @@ class Core:
         return _objects.loads(text, buffers)
 
     def fetch(self, oid, owner, desc):
-        """Maps an object of the node's memory, which gets it from another node if need be."""
+        """Maps an object of the node's memory. If need be, the node first gets the object from
+        another node.
+        """
         local = self.local.get(oid)
         if local is not None and local.view is not None:
             return local.view
@@ -790,7 +804,8 @@ class Core:
         return view
 
     def copied(self, oid, owner, host):
-        """Tells the owner of a copy on another node, for which it also answers."""
+        """Tells an object's owner that another node has a copy, which the owner then also manages.
+        """
         with self.lock:
             if owner[0] == self.proc:
                 self.said_copied(None, (), oid, host)
@@ -812,7 +827,7 @@ class Core:
                 obj.desc = "s", obj.desc[1], list(obj.desc[2]) + [host]
 
     def _made_again(self, oid, owner, hosts, why):
-        """An object whose nodes do not have it any more is made again by its task, or is lost."""
+        """An object is on no node any more. Its task makes it again, or the object is lost."""
         there = _thread.allocate_lock()
         there.acquire()
         got = []
@@ -862,8 +877,8 @@ class Core:
         then(obj.desc)
 
     def _run_again(self, task, why):
-        """Runs a task that is over again, since its results are lost, and before that those whose results were its
-        arguments, if these were freed; the lock is held.
+        """Runs a finished task again, since its results are lost. If arguments of the task were
+        freed, the tasks that made them run first. The lock is held.
         """
         again, found, missing = {task.id: task}, [task], None
         while found and missing is None:
@@ -903,7 +918,7 @@ class Core:
             self._once_there(one)
 
     def _once_there(self, task):
-        """Submits a task again once its arguments are there."""
+        """Submits a task again once its arguments exist."""
         left = [len(task.pins)]
         if not task.pins:
             task.ready = True
@@ -926,7 +941,9 @@ class Core:
             self.when_ready(ref, lambda desc, oid=ref._id: there(desc, oid))
 
     def _keep(self, task):
-        """Keeps a task that is over for as long as its results live, but not the values of its arguments; the lock is held."""
+        """Keeps a finished task for as long as its results live, but not the values of its
+        arguments. The lock is held.
+        """
         task.makers = [obj.task for obj in (self.objects.get(oid) for oid, owner, desc in task.deps if desc[0] == "s") if obj is not None and obj.task is not None]
         task.pins = ()
         if task.kept is None:
@@ -971,7 +988,7 @@ class Core:
         return [refs[i] for i in done], [r for i, r in enumerate(refs) if i not in chosen]
 
     def _settle(self, oid, desc, nested=None):
-        """An object is there; the lock is held."""
+        """An object now exists. The lock is held."""
         obj = self.objects.get(oid)
         if obj is None:
             if desc[0] == "s":
@@ -987,8 +1004,8 @@ class Core:
     # Tasks
 
     def arguments(self, args, kwargs):
-        """What travels of a call's arguments, the references among them, and those inside of
-        others, which must live as long as the call.
+        """The parts of a call's arguments that are sent, the references among the arguments, and
+        the references inside other arguments; these must live as long as the call.
         """
         deps = []
         if not kwargs and not args:
@@ -1034,11 +1051,11 @@ class Core:
         return pool
 
     def submit(self, task, args, kwargs):
-        """Sends a task off, and returns references to its results."""
+        """Sends a task to a process, and returns references to the task's results."""
         if self.closed or self.interrupt is not None:
             self.alive()
         if self._head is None:
-            self.head  # which may have to be connected, and not under the lock
+            self.head  # the head may have to be connected, which must not happen under the lock
         task.body, task.deps, task.pins = self.arguments(args, kwargs)
         if task.id is None:
             task.id = self.new_id()
@@ -1050,7 +1067,7 @@ class Core:
                     oid = _result_id(task.id, i)
                     self.objects[oid] = Object(None, task)
                     refs.append(self.ref(oid, self.address))
-            if task.actor is not None:  # calls keep their order, whenever their arguments come
+            if task.actor is not None:  # calls keep their order, whenever their arguments are ready
                 task.ready = not task.deps
                 task.actor.queue.append(task)
         if task.deps:
@@ -1099,13 +1116,13 @@ class Core:
             self.when_ready(ref, ready(i))
 
     def _without_argument(self, task, failed):
-        """An argument is an error, which may be of the user's class."""
+        """An argument is an exception, whose class may be the user's."""
         try:
             error = _objects.loads(failed[1])
             if not isinstance(error, errors.RayTaskError):
                 text = f"  At least one of the input arguments for this task could not be computed:\n{type(error).__name__}: {error}"
                 failed = "e", errors.dump(errors.RayTaskError(task.name, text, error, proctitle=f"ray::{task.name}()", ip=self.address[2]))
-        except Exception:  # its class is not known here: whoever gets it sees that
+        except Exception:  # the exception's class is not known here: the caller that gets the exception finds that out
             pass
         self._finish(task, failed)
 
@@ -1117,14 +1134,14 @@ class Core:
             self._pump_pool(task.pool)
 
     def _pump_pool(self, pool):
-        """Sends tasks to processes that may take one, and asks for more of these; the lock is
+        """Sends tasks to processes that can take one, and asks for more processes. The lock is
         held.
         """
         queue = pool.queue
         leases = [x for x in pool.leases.values() if not x.stalled]
         while queue and leases:
             lease = min(leases, key=_busy) if len(leases) > 1 else leases[0]
-            if len(lease.tasks) >= (pool.depth if queue[0].retries else 1):  # what may run once only is not sent ahead
+            if len(lease.tasks) >= (pool.depth if queue[0].retries else 1):  # a task that may run only once is not sent ahead
                 break
             self._send(queue.popleft(), lease)
         wanted = min(len(queue), _ASKED) - pool.asked
@@ -1154,7 +1171,7 @@ class Core:
         def linked(link):
             with self.lock:
                 pool.asked -= 1
-                if link is None or link.closed:  # it has just died
+                if link is None or link.closed:  # the process has just died
                     self.head.send("release", number)
                     pool.gone += 1
                     if pool.gone % _GONE == 0 and pool.queue:
@@ -1181,7 +1198,7 @@ class Core:
                         task.pool.strategy if task.pool.strategy[0] == "group" else None)
 
     def _rest(self, lease):
-        """Gives a process without a task back, at once or after a while; the lock is held."""
+        """Gives back a process without a task, at once or after a while. The lock is held."""
         if lease.tasks:
             return
         if lease.pool.idle:
@@ -1191,7 +1208,7 @@ class Core:
             self.head.send("release", lease.number)
 
     def _result(self, link, task_id, outs, seconds, began=None, error=None):
-        """A task is done: outs are descriptors with what is in them."""
+        """A task is done. outs has the descriptors of its results, with the references in them."""
         calls = ()
         with self.lock:
             task = self.tasks.get(task_id)
@@ -1226,7 +1243,7 @@ class Core:
     def _done(self, task, outs, link):
         """The lock is held."""
         self.tasks.pop(task.id, None)
-        if task.stream is None and task.retries != 0 and any(desc[0] == "s" for desc, _ in outs):  # only what may be lost is made again
+        if task.stream is None and task.retries != 0 and any(desc[0] == "s" for desc, _ in outs):  # only a result that may be lost is made again
             self._keep(task)
         else:
             task.pins, task.deps = (), ()
@@ -1244,7 +1261,7 @@ class Core:
 
     def _hold_nested(self, tokens, link, task_id):
         """Holds the references and actors in a result for as long as the result lives. The worker
-        keeps its own until it hears that.
+        keeps its own until it hears that they are held.
         """
         holds, left = [], [len(tokens)]
 
@@ -1292,7 +1309,7 @@ class Core:
         self._finish(task, ("e", errors.dump(error)), _history.failed(error))
 
     def _retried(self, task, desc):
-        """Whether a task whose exception is one to be tried again is; the lock is held."""
+        """Whether a task is tried again after its exception. The lock is held."""
         if not task.retry_exceptions or task.retries == 0:
             return False
         if task.retry_exceptions is not True:
@@ -1310,7 +1327,7 @@ class Core:
         return True
 
     def _lease_lost(self, lease):
-        """The process has died: its first task with it; the others had not begun."""
+        """A process has died, and with it its first task. Its other tasks had not begun."""
         failed = []
         with self.lock:
             pool = lease.pool
@@ -1337,7 +1354,9 @@ class Core:
             self._fail(task, error)
 
     def said_unstarted(self, link, fds, ids):
-        """A worker gives back tasks: the one that it runs takes long, or waits for others."""
+        """A worker gives back tasks that have not begun, since its running task takes long or waits
+        for others.
+        """
         cancelled, pool = [], None
         with self.lock:
             for task_id in reversed(ids):
@@ -1346,7 +1365,7 @@ class Core:
                     continue
                 lease, pool = task.lease, task.lease.pool
                 lease.tasks.pop(task_id, None)
-                lease.stalled = bool(lease.tasks)  # the answer of the one that runs may have come before this
+                lease.stalled = bool(lease.tasks)  # the answer of the running task may have arrived before this message
                 pool.depth = 1
                 task.lease = task.link = None
                 if task.cancelled:
@@ -1453,7 +1472,7 @@ class Core:
     # Actors
 
     def actor(self, actor_id, meta):
-        """An actor, for a new handle of this process that is held already."""
+        """An actor, for a new handle that this process already holds."""
         with self.lock:
             actor = self.actors.get(actor_id)
             if actor is None:
@@ -1486,7 +1505,7 @@ class Core:
             self.when_ready(ref, ready(i))
 
     def hold_actor(self, actor_id, meta):
-        """An actor, for a handle that has come from another process."""
+        """An actor, for a handle that another process has sent."""
         with self.lock:
             self.alive()
             if actor_id in self.actors and self.actors[actor_id].handles:
@@ -1506,7 +1525,7 @@ class Core:
                 self._maybe_unhold(actor)
 
     def _maybe_unhold(self, actor):
-        """Tells the head of the last handle, once all calls are answered."""
+        """Tells the head that the last handle is gone, once all calls are answered."""
         if actor.closing and not actor.tasks and not actor.queue and not actor.handles:
             actor.closing = False
             self.actors.pop(actor.id, None)
@@ -1574,7 +1593,9 @@ class Core:
             self._lost_calls(actor)
 
     def _lost_calls(self, actor):
-        """The connection has ended: the head says whether the actor is dead, or starts again."""
+        """The connection to an actor has ended. The head says whether the actor is dead or starts
+        again.
+        """
         actor.state = "asking"
 
         def told(value, error, _):
@@ -1584,7 +1605,7 @@ class Core:
                     again = []
                     if value[2] == actor.restarts:
                         why = f"the connection to its process on node {value[1][1]} ({value[1][2]}) has ended, although that lives"
-                        if actor.tries >= _TRIES:  # calls that were not sent are told too
+                        if actor.tries >= _TRIES:  # callers of calls that were not sent are told too
                             actor.tries = 0
                             actor.tasks.update((t.id, t) for t in actor.queue)
                             actor.queue.clear()
@@ -1613,8 +1634,9 @@ _WHOLE = {interruptible_wait.__code__.co_filename, _wire.Loop.run.__code__.co_fi
 
 
 def interruptible(frame, root=None):
-    """Whether an exception may end what runs below a function, or in the whole thread. A step of _core or _wire would
-    leave half a message, or a lock; and a finalizer would swallow it.
+    """Whether an exception may end the code below a function, or in the whole thread. In a step of
+    _core or _wire, an exception would leave half a message, or a lock; in a finalizer, it would be
+    swallowed.
     """
     waits = False
     while frame is not None and (root is None or frame.f_code is not root.__code__):
@@ -1626,7 +1648,9 @@ def interruptible(frame, root=None):
 
 
 class Guarded:
-    """A signal's handler, which may raise: that of ^C does. It waits for the end of a step that must be whole."""
+    """A signal's handler that may raise, such as the handler of ^C. It waits for the end of a step
+    that must not be interrupted.
+    """
 
     def __init__(self, handler):
         self.handler = handler
@@ -1643,7 +1667,7 @@ class Guarded:
 
 
 def guard(on):
-    """Has the handlers of this program, as far as it has some by now, wait as Guarded does, or no more."""
+    """Makes this program's present handlers wait as Guarded does, or makes them wait no more."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             handler = signal.getsignal(number)
@@ -1654,7 +1678,7 @@ def guard(on):
 
 
 class _Held:
-    """An actor is held by a result."""
+    """Marks an actor as held by a result."""
 
     def __init__(self, core, actor):
         self.core, self.actor = core, actor
@@ -1674,7 +1698,7 @@ class _Named:
 
 
 class _HostError(Exception):
-    """What a host answers instead."""
+    """A host has answered with an error."""
 
     def __init__(self, what):
         super().__init__(what)

@@ -1,4 +1,6 @@
-"""The paths of Ray's dashboard that scripts read. It changes nothing: jobs are submitted to golaunch's coordinator, which wants a token."""
+"""The paths of Ray's dashboard that scripts read. The dashboard changes nothing: jobs are submitted
+to golaunch's coordinator, which wants a token.
+"""
 
 import contextlib
 import http.server
@@ -15,13 +17,15 @@ import urllib.parse
 from . import _state
 from .job_submission import JobSubmissionClient
 
-_LIMIT = 30.0  # seconds for a request to come and to be answered
+_LIMIT = 30.0  # seconds in which a request must arrive and be answered
 _MOST = 16  # requests at a time; more are refused
-_STRANGERS = 4  # of other users, who are told that they may not
+_STRANGERS = 4  # answers to other users, who are told that they may not ask
 
 
 def _listed(what, rows, query):
-    """Rows as a query wants them: filter_keys, filter_predicates and filter_values, limit and detail."""
+    """Rows as a query wants them, by filter_keys, filter_predicates and filter_values, limit and
+    detail.
+    """
     filters = list(zip(*(query.get(name, []) for name in ("filter_keys", "filter_predicates", "filter_values"))))
     detail = query.get("detail", ["0"])[0].lower() in ("1", "true")
     try:
@@ -36,14 +40,16 @@ def _listed(what, rows, query):
 
 
 def _own(sock):
-    """Whether the other end of a connection within this machine is this user's, or root's."""
+    """Whether the other end of a connection within this machine belongs to this user or to root."""
     ends = [f"{struct.unpack('=I', socket.inet_aton(host))[0]:08X}:{port:04X}" for host, port in (sock.getpeername(), sock.getsockname())]
     with open("/proc/net/tcp") as f:
         return any(fields[1:3] == ends and int(fields[7]) in (0, os.getuid()) for fields in map(str.split, f))
 
 
 def _here(host):
-    """Whether a request names this machine by a number, or as localhost: other names may be those of web sites."""
+    """Whether a request names this machine by an address, or as localhost: any other name may
+    belong to a web site.
+    """
     name = urllib.parse.urlsplit("//" + host).hostname or ""
     try:
         return name == "localhost" or bool(ipaddress.ip_address(name))
@@ -57,7 +63,7 @@ def _cut(sock):
 
 
 class _Unknown(Exception):
-    """There is nothing of that path."""
+    """The dashboard has no such path."""
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -72,7 +78,7 @@ class _Server(http.server.ThreadingHTTPServer):
     def process_request(self, request, client_address):
         try:
             room = self.strangers if self.here and not _own(request) else self.room
-        except OSError:  # it has gone
+        except OSError:  # the process has ended
             room = self.strangers
         if room.acquire(blocking=False):
             threading.Thread(target=self._serve, args=(request, client_address, room), daemon=True).start()
@@ -80,7 +86,7 @@ class _Server(http.server.ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def handle_error(self, request, client_address):
-        if not isinstance(sys.exc_info()[1], OSError):  # a client that has gone
+        if not isinstance(sys.exc_info()[1], OSError):  # the client has gone
             super().handle_error(request, client_address)
 
     def _serve(self, request, client_address, room):
@@ -146,7 +152,7 @@ class _Request(http.server.BaseHTTPRequestHandler):
         if path == ["api", "v0", "tasks", "timeline"]:
             return _state.timeline(coordinator)
         if path == ["api", "prometheus", "sd"]:
-            return []  # golaunch metrics listens where it is told to
+            return []  # golaunch metrics listens where its flags say
         if path[:2] == ["api", "jobs"]:
             client = JobSubmissionClient(coordinator)
             if len(path) == 2:

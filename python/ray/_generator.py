@@ -18,7 +18,7 @@ class ObjectRefGenerator:
     def __bool__(self):
         return True
 
-    # in the thread that receives
+    # called in the thread that receives
 
     def came(self, ref):
         with self._changed:
@@ -37,7 +37,7 @@ class ObjectRefGenerator:
         for watch in watching:
             watch()
 
-    # of the reader
+    # called by the reader
 
     def __iter__(self):
         return self

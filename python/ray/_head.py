@@ -13,11 +13,11 @@ from . import _history
 from ._core import base_of
 
 _EPSILON = 1e-6
-_KEPT = 1000  # actors, placement groups, drivers and nodes that are no more, for what is said of them
-_JOIN = 60.0  # seconds in which the first driver of the session of a cluster must have joined
-_UNUSED = 0.5  # seconds that the session of a cluster lives without a driver or anything detached
-_SILENT = 5.0  # seconds that something waits for resources until its driver is told why
-_REPORT = 0.5  # seconds in which a host says that a process has ended, if a connection to it has
+_KEPT = 1000  # finished actors, placement groups, drivers and nodes that are kept, to answer questions about them
+_JOIN = 60.0  # seconds in which the first driver of a cluster's session must join
+_UNUSED = 0.5  # seconds that a cluster's session lives without a driver or anything detached
+_SILENT = 5.0  # seconds that a request waits for resources until its driver is told why
+_REPORT = 0.5  # seconds in which a host says that a process has ended, after a connection to the process has ended
 
 
 def fits(want, have):
@@ -50,7 +50,7 @@ class Lease:
 
     def __init__(self, number, node, want, gpus, bundle, link, job, process=None):
         self.number, self.node, self.want, self.gpus, self.bundle, self.link, self.job, self.process = number, node, want, gpus, bundle, link, job, process
-        self.lent = 0  # how often its CPUs are given back by a task that waits
+        self.lent = 0  # how often a waiting task has given back its CPUs
 
 
 class Request:
@@ -64,11 +64,11 @@ class Actor:
         self.id, self.spec, self.creator = actor, spec, creator
         self.name, self.namespace, self.job, self.detached = spec["name"], spec["namespace"], spec["job"], spec["detached"]
         self.state, self.why, self.restarts = "DEPENDENCIES_UNREADY", "", 0
-        self.body = None  # what its process is sent, once its arguments are there
+        self.body = None  # the message for the actor's process, once the arguments are there
         self.process, self.lease, self.request = None, None, None
         self.holders, self.waiting, self.error = {}, [], None
-        self.leaving = False  # it ends in order
-        self.pid, self.made, self.began, self.ended = None, time.time(), None, None  # of its process, and when its constructor was called
+        self.leaving = False  # the actor ends in order
+        self.pid, self.made, self.began, self.ended = None, time.time(), None, None  # of the actor's process, and the time when its constructor was called
 
 
 class Group:
@@ -86,13 +86,13 @@ class Head:
         self.nodes, self.leases, self.actors, self.names, self.groups, self.jobs = OrderedDict(), {}, OrderedDict(), {}, OrderedDict(), OrderedDict()
         self.requests = []
         self.placing = self.again = self.looking = False
-        self.told_why = set()  # what waits, as drivers have been told
+        self.told_why = set()  # the waiting requests that drivers have been told about
         self.numbers = itertools.count(1)
-        self.turn = 0  # of SPREAD
+        self.turn = 0  # the next node for SPREAD
         self.missing, self.waiting = host.config["hosts"], []  # nodes that have not joined yet, and drivers that wait for them
         self.drivers = itertools.count(1)
         self.history = _history.History()
-        self.ended, self.asked_of = OrderedDict(), {}  # why the last processes have ended, and who waits to hear of one
+        self.ended, self.asked_of = OrderedDict(), {}  # why the last processes have ended, and who waits to hear why a process has ended
         self.over, self.ending = False, None
         if host.config["job"]:
             self._unused(_JOIN)
@@ -122,7 +122,7 @@ class Head:
         if job is not None:
             self._job_over(job)
             self._owner_gone(job["driver"])
-        for lease in [x for x in self.leases.values() if x.link is link]:  # whoever would get the results is gone
+        for lease in [x for x in self.leases.values() if x.link is link]:  # the caller that would get the results is gone
             self._end_process(lease)
             self._free(lease)
         self.requests = [r for r in self.requests if r.link is not link or r.link is None]
@@ -141,9 +141,9 @@ class Head:
             if actor.process is not None and actor.process[1] == node.id:
                 self._actor_ended(actor, f"its node {node.id} ({node.address[2]}) was lost")
         for group in self.groups.values():
-            for i in [i for i, n in enumerate(group.nodes) if n is node]:  # the others stay where they are
+            for i in [i for i, n in enumerate(group.nodes) if n is node]:  # the other bundles stay where they are
                 group.state, group.nodes[i], group.free[i], group.gpu_free[i], group.since = "RESCHEDULING", None, {}, {}, time.monotonic()
-        self._everywhere("owner_gone", base_of(None, node.id))  # what its processes owned
+        self._everywhere("owner_gone", base_of(None, node.id))  # the objects that its processes owned
         self._place()
 
     def _everywhere(self, op, *args):
@@ -163,7 +163,7 @@ class Head:
         getattr(self, "said_" + op)(link, *args)
 
     def told(self, node, op, args):
-        """What a host says of its processes."""
+        """A host reports about its processes."""
         if op == "free":
             other = next((n for n in self.nodes.values() if n.address[0] == args[0] and n.alive), None)
             if other is not None:
@@ -209,7 +209,9 @@ class Head:
         self._unused(_UNUSED)
 
     def _detached(self):
-        """The detached actors and the processes of these, with what both have started: they do not end with their driver."""
+        """The detached actors, their processes, and everything that both have started. These do not
+        end with their driver.
+        """
         actors = {a.id for a in self.actors.values() if a.detached and a.state != "DEAD"}
         live = {a.process[0] for a in self.actors.values() if a.id in actors and a.process is not None}
         while True:
@@ -222,7 +224,7 @@ class Head:
             live |= procs
 
     def _unused(self, seconds):
-        """Ends the session of a cluster, unless a driver needs it by then."""
+        """Ends a cluster's session, unless a driver needs it by then."""
         if not self.host.config["job"]:
             return
         if self.ending is not None:
@@ -234,7 +236,7 @@ class Head:
                     or any(g.detached and g.state != "REMOVED" for g in self.groups.values())):
                 return
             self.over = True
-            for node in reversed(self.nodes.values()):  # the head's own is the first
+            for node in reversed(self.nodes.values()):  # the head's own node is the first
                 if node.alive:
                     node.link.do(None, "leave")
 
@@ -248,7 +250,7 @@ class Head:
                 if error is None and lease.number in self.leases:
                     lease.process = address
                     then((lease.number, address, lease.gpus))
-                elif error is None or isinstance(error, ConnectionError):  # the caller has gone, the placement group or the node
+                elif error is None or isinstance(error, ConnectionError):  # the caller, the placement group or the node is gone
                     if error is None:
                         lease.node.link.do(None, "idle", address[0])
                     if not link.closed:
@@ -268,7 +270,9 @@ class Head:
         return {key: facts[key] for key in ("id", "driver", "namespace", "path", "main", "log", "dir", "python")}
 
     def said_release(self, link, number, broken=False):
-        """A caller has no tasks for a process any more, or its connection to it has ended."""
+        """A caller has no more tasks for a process, or the caller's connection to the process has
+        ended.
+        """
         lease = self.leases.get(number)
         if lease is not None:
             self._free(lease)
@@ -279,7 +283,7 @@ class Head:
             self._place()
 
     def said_waits(self, link, proc, waits):
-        """A task waits for others, which may need its CPUs, or goes on."""
+        """A task starts to wait for other tasks, which may need its CPUs, or it goes on."""
         for lease in self.leases.values():
             if lease.process is not None and lease.process[0] == proc:
                 cpus = {"CPU": lease.want.get("CPU", 0)}
@@ -300,8 +304,8 @@ class Head:
         self._place()
 
     def _place(self):
-        """Gives out what is free, in the order of the requests."""
-        if self.placing:  # what is placed has freed something
+        """Gives free resources to requests, in the order of the requests."""
+        if self.placing:  # a placed request has freed something
             self.again = True
             return
         self.placing = self.again = True
@@ -319,7 +323,9 @@ class Head:
             self.loop.later(_SILENT, self._look)
 
     def _look(self):
-        """Tells drivers, once, what waits although no node has it, or actors hold it."""
+        """Tells each driver once which of its requests wait although no node has the resources, or
+        because actors hold them.
+        """
         self.looking = False
         late = time.monotonic() - _SILENT
         alive = [n for n in self.nodes.values() if n.alive]
@@ -342,7 +348,7 @@ class Head:
         self._look_later()
 
     def _say_why(self, job, key, what, can, held):
-        """Says why something waits, unless it waits for tasks to end."""
+        """Says why a request waits, unless it waits for tasks to end."""
         key = job, key, bool(can)
         if key in self.told_why or can and not held:
             return
@@ -417,7 +423,7 @@ class Head:
             order = list(self.nodes.values())
             can.sort(key=lambda n: (order.index(n) - self.turn) % len(order))
         elif len(can) > 1:
-            # as Ray: the first node that is less than half used, else the least used one
+            # as in Ray: the first node that is less than half used, or else the least used node
             can.sort(key=lambda n: 0 if n.use() < 0.5 else n.use())
             if not request.want.get("GPU"):
                 can.sort(key=lambda n: n.total.get("GPU", 0) > 0)
@@ -493,7 +499,9 @@ class Head:
         self._place()
 
     def on_ended(self, link, then, address, last=False):
-        """Why a process has ended that another one lost its connection to; None if it lives."""
+        """Says why a process, to which another process has lost its connection, has ended; None if
+        it lives.
+        """
         proc, node = address[0], self.nodes.get(address[1])
         driver = next((j for j in self.jobs.values() if j["driver"][0] == proc), None)
         if proc in self.ended:
@@ -502,7 +510,7 @@ class Head:
             then(f"its node was lost: {node.why}" if node is not None else "its node was lost")
         elif driver is not None and not driver["alive"]:
             then("the driver has ended")
-        elif not last:  # its end may be on the way
+        elif not last:  # the report of its end may be on the way
             if proc not in self.asked_of:
                 self.loop.later(_REPORT, lambda: [self.on_ended(link, waits, address, True) for waits in self.asked_of.pop(proc, ())])
             self.asked_of.setdefault(proc, []).append(then)
@@ -539,7 +547,7 @@ class Head:
         self._start(actor)
 
     def said_actor_failed(self, link, actor_id, error):
-        """Its arguments are an error."""
+        """The arguments of an actor are an error."""
         actor = self.actors.get(actor_id)
         if actor is None or actor.state == "DEAD":
             return
@@ -599,7 +607,7 @@ class Head:
             return
         actor.state = "ALIVE"
         lease, runs = actor.lease, actor.spec["runs"]
-        if lease is not None and runs != lease.want:  # an actor without num_cpus needs a CPU to start only
+        if lease is not None and runs != lease.want:  # an actor without num_cpus needs a CPU only to start
             take(lease.want, self._pot(lease), 1)
             take(runs, self._pot(lease))
             lease.want = runs
@@ -615,8 +623,8 @@ class Head:
             then(("alive", actor.process, actor.restarts))
 
     def on_where(self, link, then, actor_id, after):
-        """Where an actor is, once it is there: after says how often it had started when its
-        process was seen to end, or is -1.
+        """Where an actor is, once it runs. after is the number of the actor's starts when its
+        process was seen to end, or -1.
         """
         actor = self.actors.get(actor_id)
         if actor is None:
@@ -625,11 +633,11 @@ class Head:
             self._say_where(actor, then)
         else:
             actor.waiting.append(then)
-            if actor.state == "ALIVE":  # a caller has lost its connection, by the end of the process or of the network
+            if actor.state == "ALIVE":  # a caller has lost its connection, since the process or the network has failed
                 self.loop.later(_REPORT, lambda: self._say_whether(actor, then, after))
 
     def _say_whether(self, actor, then, after):
-        """Says that the process lives to a caller that waits for its end to be reported."""
+        """Tells a caller that waits for the report of a process's end that the process lives."""
         def told(lives=None, error=None, _=()):
             if lives and then in actor.waiting and actor.state == "ALIVE" and actor.restarts == after:
                 actor.waiting.remove(then)
@@ -644,7 +652,7 @@ class Head:
             actor.why, actor.leaving = why, True
 
     def _actor_ended(self, actor, why):
-        """Its process has died: it starts again, or not."""
+        """An actor's process has died. The actor starts again, or it is dead."""
         if actor.lease is not None:
             self._free(actor.lease)
         actor.process = actor.lease = None
@@ -694,7 +702,7 @@ class Head:
                 self._unheld(actor)
 
     def _unheld(self, actor):
-        """The last handle is gone: the actor ends after its calls."""
+        """The last handle of an actor is gone, so the actor ends after its calls."""
         if actor.holders or actor.detached or actor.state == "DEAD":
             return
         if actor.state == "ALIVE" and actor.lease is not None:
@@ -738,7 +746,7 @@ class Head:
         self.history.told(job, rows)
 
     def on_tasks(self, link, then):
-        """All tasks: those that are over, and what all processes know of others."""
+        """All tasks: the finished ones, and the others that processes report."""
         def asked(answers):
             rows, pids = self.history.with_known(answers)
             then((rows + [(a.job, _history.of_actor(a)) for a in self.actors.values()], pids))
@@ -820,7 +828,7 @@ class Head:
             then("CREATED")
 
     def _nodes_for(self, group, free=None):
-        """A node for each bundle, which is the one that it has if it has one; or None."""
+        """A node for each bundle, or None. A bundle that has a node keeps it."""
         alive = [n for n in self.nodes.values() if n.alive]
         free = free or {n.id: dict(n.free) for n in alive}
         if group.strategy == "STRICT_PACK":
@@ -849,7 +857,7 @@ class Head:
 
 
 def _forget(kept, over):
-    """Drops the oldest of those that are no more, beyond a number."""
+    """Drops the oldest finished entries beyond a number."""
     for key in over[:max(0, len(over) - _KEPT)]:
         del kept[key]
 
@@ -868,7 +876,9 @@ class _Far:
 
 
 def _gpus(want, free):
-    """The GPUs for a request and the part of each, as [(position, part)], or None."""
+    """The GPUs for a request, and the part of each GPU, as [(position, part)]; None if there are
+    too few.
+    """
     if not want:
         return []
     if want < 1:

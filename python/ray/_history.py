@@ -12,10 +12,10 @@ from itertools import islice
 
 from . import exceptions as errors
 
-MOST = max(0, int(os.environ.get("RAY_task_events_max_num_task_in_gcs") or 10_000))  # tasks that are over: the last ones
+MOST = max(0, int(os.environ.get("RAY_task_events_max_num_task_in_gcs") or 10_000))  # finished tasks that are kept; the last ones stay
 _EVERY = 1.0  # seconds until the head is told
-_ANSWER = 2.0  # seconds in which processes must say what they run
-_TEXT = 1000  # characters of an error
+_ANSWER = 2.0  # seconds in which processes must say which tasks they run
+_TEXT = 1000  # characters of an error that are kept
 _KINDS = (
     (errors.RayTaskError, "TASK_EXECUTION_EXCEPTION"), (errors.TaskCancelledError, "TASK_CANCELLED"), (errors.WorkerCrashedError, "WORKER_DIED"),
     (errors.ActorUnavailableError, "ACTOR_UNAVAILABLE"), (errors.RayActorError, "ACTOR_DIED"), (errors.OwnerDiedError, "OWNER_DIED"),
@@ -25,12 +25,12 @@ _KINDS = (
 
 
 def failed(error):
-    """What is noted of an exception: its kind and its text."""
+    """The kind and the text of an exception, as they are noted."""
     return next((kind for cls, kind in _KINDS if isinstance(error, cls)), "TASK_EXECUTION_EXCEPTION"), str(error)[:_TEXT]
 
 
 class Notes:
-    """Those of one process."""
+    """The notes of one process about its tasks."""
 
     def __init__(self, core):
         self._core = core
@@ -62,7 +62,9 @@ class Notes:
             core._head.send("over", core.job["id"], rows)
 
     def known(self):
-        """What the head may not know of: tasks that are over, those that are not, and which of others' run here."""
+        """The tasks that the head may not know: finished ones, unfinished ones, and the tasks of
+        other processes that run here.
+        """
         core = self._core
         with core.lock:
             over = list(self._over)
@@ -78,7 +80,7 @@ def _state(task):
 
 
 class History:
-    """That of the head: the tasks of all callers that are over."""
+    """The head's history: the finished tasks of all callers."""
 
     def __init__(self):
         self._over = deque(maxlen=MOST)
@@ -87,7 +89,9 @@ class History:
         self._over.extend((job, row) for row in rows)
 
     def with_known(self, answers):
-        """All tasks, with what nodes have just answered: (job, row) in the order of their ends, and then those that are not over."""
+        """All tasks, with the answers that nodes have just given: (job, row) for the finished tasks
+        in the order of their ends, and then for the others.
+        """
         over, waits, runs, pids = {(row[0], row[1]): (job, row) for job, row in self._over}, {}, {}, {}
         for processes, their_pids in answers:
             pids.update(their_pids)
@@ -119,7 +123,7 @@ def of_actor(actor):
 
 
 def gathered(loop, links, op, then):
-    """Asks processes, and calls then with the answers of those that answer in time."""
+    """Asks processes, and calls then with the answers that arrive in time."""
     links, answers, over = list(links), [], []
 
     def end():
@@ -168,7 +172,9 @@ def task(job, row, pids):
 
 
 def trace(rows):
-    """The tasks that are over as events of a Chrome trace: a process for each node, a thread for each process."""
+    """The finished tasks as events of a Chrome trace, with a process for each node and a thread for
+    each process.
+    """
     events = []
     for _, row in rows:
         task_id, _, name, called, state, _, _, at, _, _, _, began, ended, error = row
@@ -181,7 +187,7 @@ def trace(rows):
 
 
 def summary(tasks):
-    """What `ray summary tasks` shows."""
+    """The summary that `ray summary tasks` prints."""
     by, total = {}, {"NORMAL_TASK": 0, "ACTOR_TASK": 0, "ACTOR_CREATION_TASK": 0}
     for t in tasks:
         one = by.setdefault(t["name"], {"func_or_class_name": t["name"], "type": t["type"], "state_counts": {}})

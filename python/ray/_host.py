@@ -20,17 +20,17 @@ from . import _cluster, _history, _wire, _worker
 from ._head import Head
 from .exceptions import RuntimeEnvSetupError
 
-_SPARE = 2  # idle processes that are kept beyond the node's CPUs
-_OBJECTS = 0.3  # of the free memory may have objects, as in Ray
+_SPARE = 2  # idle processes that are kept, beyond one for each CPU of the node
+_OBJECTS = 0.3  # the part of the free memory that objects may use, as in Ray
 _GRACE = 2.0  # seconds that an object waits for memory to be freed
-# What golaunch has told the host, which is a rank; its processes are none.
+# Variables by which golaunch tells the host that it is a rank; the host's processes are no ranks.
 _OF_RANKS = {
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "NODE_RANK", "NNODES",
     "MASTER_ADDR", "MASTER_PORT",
 }
 # Variables that only a new program reads: its dynamic linker, its C library, its interpreter.
 _AT_START = re.compile("(LD|MALLOC)_.*|GLIBC_TUNABLES|PYTHON(?!PATH$|UNBUFFERED$).*")
-_KEEP = 0.05  # of a disk stays free of them, as in Ray
+_KEEP = 0.05  # the part of a disk that stays free of objects, as in Ray
 
 
 def _free_memory():
@@ -42,7 +42,9 @@ def _free_memory():
 
 
 def main():
-    """A rank of the job that is the session of a cluster: the first one of each node is its host."""
+    """Runs a rank of the job that is a cluster's session. The first rank of each node is the node's
+    host.
+    """
     config = json.loads(os.environ.pop(_cluster.VARIABLE))
     rank = int(os.environ["GROUP_RANK"])
     if os.environ["LOCAL_RANK"] != "0":
@@ -69,7 +71,7 @@ def main():
 
 
 def _in_memory(path):
-    """Whether a directory is in a file system without a disk."""
+    """Whether a directory is in a file system that has no disk."""
     best, kind = "", ""
     with open("/proc/self/mounts") as f:
         for line in f:
@@ -81,7 +83,7 @@ def _in_memory(path):
 
 
 class Host:
-    """What the group's worker makes: it forks the host itself, and ends with it."""
+    """The object of the group's worker. It forks the host itself, and ends with it."""
 
     def __init__(self, config):
         ours, theirs = socket.socketpair()
@@ -101,18 +103,18 @@ class Host:
         theirs.close()
         self._sock = ours
         os.register_at_fork(after_in_child=ours.close)
-        signal.signal(signal.SIGCHLD, lambda *_: os._exit(1))  # golaunch then ends what the host had
+        signal.signal(signal.SIGCHLD, lambda *_: os._exit(1))  # golaunch then ends everything that the host has started
         self._address = self._said()
 
     def _said(self):
         return tuple(json.loads(self._sock.makefile().readline()))
 
     def address(self):
-        """Name, node, address and port of the host."""
+        """The name, the node, the address and the port of the host."""
         return self._address
 
     def join(self, head):
-        """Has the host join the session whose head is at an address."""
+        """Makes the host join the session whose head is at an address."""
         self._sock.sendall(json.dumps(head).encode() + b"\n")
 
 
@@ -124,7 +126,7 @@ class Process:
         self.link = None
         self.pidfd = None
         self.idle = False
-        self.then = None  # waits until its environment is there
+        self.then = None  # the callback of the order for this process, until the process has its environment
 
 
 class _Node:
@@ -136,7 +138,7 @@ class _Node:
         self.made = 0
         self.processes, self.linked = {}, {}
         self.objects, self.pulls, self.used = {}, {}, 0
-        self.short = deque()  # requests for memory that wait until some is freed
+        self.short = deque()  # requests for memory that wait until some memory is freed
         self.rooms = {}  # the part of used that is not sealed yet, by connection
         self.mover = None
         self.links = []
@@ -155,7 +157,7 @@ class _Node:
         self.limit = resources["object_store_memory"]
         self.cpus = resources.get("CPU", 1)
         self.facts = dict(facts, address=self.address, hostname=socket.gethostname(), name=os.environ.get("GOLAUNCH_NODE", ""))
-        self.head = self.head_address = None  # a Head here, or a connection to it
+        self.head = self.head_address = None  # a Head in this process, or a connection to the head
         if rank == 0:
             self.head, self.head_address = Head(self), self.address
             self.head.joined(self.facts, self)
@@ -169,7 +171,7 @@ class _Node:
         return self
 
     def watch(self, parent):
-        """The group's worker names the head, and ends with this host."""
+        """Watches the group's worker, which names the head. The worker ends with this host."""
         parent.sendall(json.dumps(self.address).encode() + b"\n")
 
         def told(_):
@@ -188,7 +190,7 @@ class _Node:
         for process in list(self.processes.values()):
             self.do_end(None, process.proc)
         for link in self.links:
-            link.send("over")  # to those that hold the node's other GPUs
+            link.send("over")  # to the ranks that hold the node's other GPUs
         kept = _cluster.copies(self.config["job"])
         for name in os.listdir(kept) if os.path.isdir(kept) else ():
             if name.startswith(self.session + "."):
@@ -299,14 +301,14 @@ class _Node:
             process.link = link
 
     def on_session(self, link, then, fds):
-        """What another driver of this machine needs to join."""
+        """The facts that another driver of this machine needs to join."""
         if self.head_address is None:
             then(error=RuntimeError("this node has not joined its session yet"))
             return
         then({"session": self.session, "head": self.head_address, "certificate": self.tls, "hosts": [self.address], "cluster": self.config["cluster"]})
 
     def on_of_head(self, link, then, fds, op, *args):
-        """What a program that is no driver asks the head."""
+        """Passes a question of a program that is no driver to the head."""
         if isinstance(self.head, Head):
             self.head.asked(link, then, op, args)
         else:
@@ -332,7 +334,7 @@ class _Node:
             self.head.send("host", self.node_id, op, args)
 
     def do_worker(self, then, job, env):
-        """A process for a job's tasks, which may be one that is idle."""
+        """Provides a process for a job's tasks; it may be an idle process."""
         for process in self.processes.values():
             if process.idle and process.job == job["id"] and process.env == env["key"]:
                 process.idle = False
@@ -343,7 +345,7 @@ class _Node:
         except OSError as error:
             then(error=RuntimeError(f"a process cannot be started on node {self.node_id}: {error}"))
             return
-        if env["key"]:  # what its environment wants may fail
+        if env["key"]:  # preparing its environment may fail
             process.then = then
         else:
             then(process.address)
@@ -360,7 +362,7 @@ class _Node:
     def _retire(self, process):
         """Ends an idle process, unless it owns objects or actors."""
         process.idle = False
-        self.processes[process.proc] = self.processes.pop(process.proc)  # another one is asked next
+        self.processes[process.proc] = self.processes.pop(process.proc)  # another process is asked next
 
         def stays(_value, error, _):
             process.idle = error is None
@@ -383,16 +385,18 @@ class _Node:
         os._exit(1)
 
     def do_lives(self, then, proc):
-        """Whether a process has not ended."""
+        """Whether a process still runs."""
         process = self.processes.get(proc)
         then(process is not None and os.waitid(os.P_PIDFD, process.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None)
 
     def do_tasks(self, then):
-        """What the processes of this node know of tasks, and the pids of those that run some."""
+        """Returns what the processes of this node know about tasks, and the pids of the processes
+        that run a task.
+        """
         _history.gathered(self.loop, [link.ask for link in self.linked.values() if not link.far], "tasks", lambda answers: then((answers, {p.proc: p.pid for p in self.processes.values()})))
 
     def do_owner_gone(self, then, base):
-        """Frees what a process owned that has ended, or all those of a node that is lost."""
+        """Frees the objects of a process that has ended, or of all processes of a lost node."""
         self.said_free(None, (), [oid for oid in self.objects if oid.startswith(base)])
 
     def do_job_over(self, then, job, but):
@@ -435,8 +439,8 @@ class _Node:
         return process
 
     def _ended(self, process):
-        process.link.drain()  # its last words
-        self.processes.pop(process.proc, None)  # from now on nothing is done to its pid
+        process.link.drain()  # the last words of the process
+        self.processes.pop(process.proc, None)  # from now on, golaunch does nothing to this pid
         self.loop.unregister(process.pidfd)
         os.close(process.pidfd)
         _, status = os.waitpid(process.pid, 0)
@@ -450,7 +454,7 @@ class _Node:
         self.tell_head("ended", process.address, why)
 
     def said_ready(self, link, fds):
-        """A process has what its environment wants."""
+        """A process has prepared its environment."""
         process = self.processes[link.peer]
         then, process.then = process.then, None
         then(process.address)
@@ -471,8 +475,8 @@ class _Node:
     # Objects
 
     def on_room(self, link, then, fds, size):
-        """Where an object of that size may be made here: in memory, or in a file."""
-        if link.closed:  # while it waited
+        """Where an object of the given size may be stored here: in memory, or in a file."""
+        if link.closed:  # its connection has ended while it waited
             return
         if self.used + size <= self.limit:
             self.used += size
@@ -495,7 +499,7 @@ class _Node:
         self.loop.later(_GRACE, late)
 
     def said_unroom(self, link, fds, size):
-        """The object is not made."""
+        """The caller does not make the object after all."""
         self.rooms[link] -= size
         self.used -= size
         self._serve_short()
@@ -509,7 +513,9 @@ class _Node:
         self.on_room(link, then, (), size)
 
     def _file(self, size):
-        """A file on disk without a name, which goes with its last descriptor; or None, and why not."""
+        """A file on disk without a name, which is removed with its last descriptor; or None, and
+        the reason.
+        """
         why = "objects do not spill to disk (RAY_automatic_object_spilling_enabled=0)"
         for where in self.config["spill"]:
             fd, why = self._file_in(where, size)
@@ -530,7 +536,7 @@ class _Node:
                 return None, f"the disk of {where} has {free} bytes left, and {keep} of them must stay free"
             try:
                 return os.open(where, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600), None
-            except OSError:  # not every file system can do that
+            except OSError:  # some file systems cannot do that
                 fd, path = tempfile.mkstemp(prefix="golaunch-object-", dir=where)
                 os.unlink(path)
                 return fd, None
@@ -544,7 +550,7 @@ class _Node:
     def said_sealed(self, link, fds, oid, size, in_memory):
         if in_memory:
             self.rooms[link] -= size
-        self.said_free(link, (), [oid])  # it may be made again
+        self.said_free(link, (), [oid])  # the object may be made again
         self.objects[oid] = fds[0], size if in_memory else 0
         for other in self.pulls.pop(oid, ()):
             other(fds=[fds[0]])
@@ -569,7 +575,7 @@ class _Node:
         self.said_free(None, (), oids)
 
     def on_object(self, link, then, fds, oid, size, hosts):
-        """The descriptor of an object, which is fetched from another node if it is not here."""
+        """The descriptor of an object. If the object is not here, another node sends it."""
         held = self.objects.get(oid)
         if held is not None:
             then(fds=[held[0]])
@@ -608,8 +614,8 @@ class _Node:
         self._move("pull", oid, size, [h[2:] for h in others], fds=into, then=pulled)
 
     def _move(self, op, *args, fds, then=None, done=None):
-        """Has the mover carry an object: a process with threads, which the host itself may not
-        have.
+        """Makes the mover carry an object. The mover is a process with threads, which the host
+        itself may not have.
         """
         if self.mover is None:
             ours, theirs = socket.socketpair()
@@ -629,11 +635,13 @@ class _Node:
             done()
 
 
-_KEPT = []  # objects of the host in its forks: their descriptors are closed, and must not be again
+_KEPT = []  # the host's objects in its forks: their descriptors are already closed, and must not be closed again
 
 
 def _keep_only(*fds):
-    """Closes all other descriptors after a fork. The last argument is what must live on."""
+    """Closes all descriptors after a fork, except the given ones. The last argument keeps objects
+    alive.
+    """
     *fds, host = fds
     _KEPT.append(host)
     for name in os.listdir("/proc/self/fd"):
@@ -646,7 +654,9 @@ def _keep_only(*fds):
 
 
 def _become(config, server, sock, host):
-    """In a fork of the host: a process for tasks, in the interpreter that its environment names."""
+    """Turns a fork of the host into a process for tasks, in the interpreter that its environment
+    names.
+    """
     _keep_only(server.fileno(), sock.fileno(), host)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
@@ -658,13 +668,13 @@ def _become(config, server, sock, host):
 
 
 def _change(config, server, sock):
-    """Gives a process the environment that it is for, which may be another interpreter."""
+    """Gives a process its environment, which may name another interpreter."""
     env = config["env"]
     for name in list(os.environ):
         if name in _OF_RANKS or name.startswith("TORCHELASTIC_"):
             del os.environ[name]
     changed = set()
-    for name, value in (env.get("env_vars") or {}).items():  # which may name others, as "${PATH}:/x" does
+    for name, value in (env.get("env_vars") or {}).items():  # a value may name other variables, as "${PATH}:/x" does
         value = re.sub(r"\$\{[A-Z0-9_]+\}", "", os.path.expandvars(value))
         if value != os.environ.get(name, ""):
             changed.add(name)

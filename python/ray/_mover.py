@@ -13,7 +13,7 @@ from . import _wire
 
 _ASKED = struct.Struct("<28sQ")
 _STEP = 1 << 20
-_BUFFER = 256 << 10  # what is received at once, and stays in the processor's cache until it is copied
+_BUFFER = 256 << 10  # bytes that are received at once: they stay in the processor's cache until they are copied
 _LIMIT = 60.0  # seconds without a byte, or between two objects
 _IDLE = 4  # connections that are kept to each node for the next objects
 
@@ -51,8 +51,8 @@ class Mover:
     # Receiving
 
     def pull(self, oid, size, hosts, fd=None):
-        """An object from the first host that has it: into a file, or into memory, whose descriptor
-        is returned.
+        """Receives an object from the first host that has it: into a file, or into memory, whose
+        descriptor is returned.
         """
         if fd is not None:
             self._from_any(oid, size, hosts, lambda at, view: write(fd, at, view))
@@ -83,7 +83,7 @@ class Mover:
                     said = b""
                     if not again:
                         raise
-                if said == b"" and again:  # it had ended while nothing was asked
+                if said == b"" and again:  # the connection had ended while nothing was asked
                     continue
                 if said != b"\1":
                     raise OSError(f"{address} does not have it any more")
@@ -159,7 +159,7 @@ class Mover:
         return ()
 
     def _serve(self, sock):
-        """Sends the object that is asked for; whether more may be."""
+        """Sends the object that is asked for. Returns whether more requests may follow."""
         asked = b""
         while len(asked) < _ASKED.size:
             more = sock.recv(_ASKED.size - len(asked))

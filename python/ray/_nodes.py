@@ -16,16 +16,16 @@ import time
 from . import _cluster
 from .job_submission import PORT
 
-_LIMIT = 60.0  # seconds in which each must be ready
-_STOP = 45.0  # seconds in which each must have ended after SIGTERM; the agent gives its ranks 30
-_KEPT = 10  # directories with the logs of nodes that have ended
+_LIMIT = 60.0  # seconds in which each process must be ready
+_STOP = 45.0  # seconds in which each process must end after SIGTERM; the agent gives its ranks 30
+_KEPT = 10  # directories of ended nodes whose logs are kept
 _STEP = 0.02  # seconds between two looks at what a process has printed
-ENDS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}  # what ends `ray start --block`
-_STATE = "state"  # what a coordinator knows, below the directory of `ray start`: the next head begins anew
+ENDS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}  # signals that end `ray start --block`
+_STATE = "state"  # the coordinator's state, below the directory of `ray start`; the next head begins anew
 
 
 class Failed(Exception):
-    """What keeps a node from starting, for people."""
+    """The reason why a node cannot start, in words for people."""
 
 
 def _born(pid):
@@ -43,7 +43,7 @@ def _lives(p):
 
 
 class Processes:
-    """What was started here and still runs, the newest first."""
+    """The processes that were started here and still run, the newest first."""
 
     def __init__(self):
         self._path = os.path.join(_cluster.directory(), "processes")
@@ -58,7 +58,7 @@ class Processes:
         self.all = [p for p in noted if _lives(p)]
 
     def add(self, what, pid, directory, address):
-        """Notes a process; False if there is a coordinator already, which another `ray start` has just started."""
+        """Notes a process. Returns False if another `ray start` has just started a coordinator."""
         with self._changing():
             if what == "coordinator" and any(p["what"] == what for p in self.all):
                 return False
@@ -67,7 +67,7 @@ class Processes:
 
     @contextlib.contextmanager
     def _changing(self):
-        """Others may change the notes at the same time."""
+        """Locks the notes, since other programs may change them at the same time."""
         with open(self._path + ".lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._read()
@@ -77,7 +77,7 @@ class Processes:
             os.replace(self._path + ".new", self._path)
 
     def stop(self, force=False, only=None):
-        """Ends them, and returns how many there were, and those that have not ended."""
+        """Ends the processes. Returns how many there were, and which processes have not ended."""
         count, alive = 0, []
         for p in [p for p in self.all if only is None or p["pid"] in only]:
             if not _lives(p):
@@ -94,7 +94,9 @@ class Processes:
 
 
 def _signal(p, number):
-    """Sends a signal to one of them, and waits for its end. The descriptor stays that of the process, even if its number is another one's by now."""
+    """Sends a signal to a process, and waits for its end. The descriptor refers to this process
+    even if another process gets its number.
+    """
     try:
         fd = os.pidfd_open(p["pid"])
     except ProcessLookupError:
@@ -115,13 +117,15 @@ _libc = ctypes.CDLL(None)
 
 
 def with_parent():
-    """In a child: it gets SIGTERM when the process that started it ends."""
+    """In a child: makes the kernel send SIGTERM to it when the process that started it ends."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
     _libc.prctl(1, signal.SIGTERM)
 
 
 def _start(noted, what, args, ready, directory, address, block):
-    """Starts a process, and returns it and what it has printed once that has what says that it is ready."""
+    """Starts a process, and waits until its output shows that it is ready. Returns the process and
+    its output.
+    """
     log = os.path.join(directory, f"{what}.log")
     with open(log, "wb") as f:
         process = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=with_parent if block else None)
@@ -149,7 +153,9 @@ def _start(noted, what, args, ready, directory, address, block):
 
 
 def start(o):
-    """Starts a node, the head or another, as the options of `ray start` say, and returns its address, those of the cluster and of the dashboard, and the processes."""
+    """Starts a node, the head or another, by the options of `ray start`. Returns the node's
+    address, the addresses of the cluster and the dashboard, and the processes.
+    """
     from golaunch.binary import find_binary
 
     golaunch, noted, started = find_binary(), Processes(), []
@@ -176,7 +182,7 @@ def start(o):
             if getattr(o, name):
                 said[name] = getattr(o, name)
         args = [golaunch, "agent", "--coordinator", address, "--log-dir", os.path.join(directory, "logs"), "--label", f"{_cluster.LABEL}={json.dumps(said)}"]
-        if any(p["what"] == "agent" for p in noted.all):  # one more node of this machine
+        if any(p["what"] == "agent" for p in noted.all):  # this is one more node of this machine
             args += ["--name", f"{socket.gethostname().partition('.')[0]}-{os.getpid()}"]
         if o.node_ip_address:
             args += ["--address", o.node_ip_address]
@@ -200,7 +206,7 @@ def start(o):
 
 
 def _forget(noted):
-    """Removes what the oldest nodes of this machine have left, beyond a number."""
+    """Removes the files of the oldest nodes of this machine, beyond a number of nodes."""
     top, used = _cluster.directory(), {os.path.basename(p["dir"]) for p in noted.all}
     for name in sorted(n for n in os.listdir(top) if n.startswith("session-") and n not in used)[:-_KEPT]:
         shutil.rmtree(os.path.join(top, name), ignore_errors=True)
@@ -211,7 +217,9 @@ def _port(o):
 
 
 def block(started):
-    """Stays until a signal, or until one of the processes ends, and ends the others; returns the exit code."""
+    """Waits for a signal, or until one of the processes ends, and then ends the others. Returns the
+    exit code.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS | {signal.SIGCHLD})
     got, code = signal.SIGCHLD, None
     while got == signal.SIGCHLD:

@@ -21,7 +21,7 @@ _dumping = threading.local()
 
 
 def plain(value):
-    """Whether a value needs no cloudpickle, and is small."""
+    """Whether a value is small and can be pickled without cloudpickle."""
     kind = type(value)
     if kind in _PLAIN:
         return kind not in (str, bytes) or len(value) < _APART
@@ -39,9 +39,9 @@ def dumps(value):
     def beside(buffer):
         try:
             raw = buffer.raw()
-        except BufferError:  # not contiguous
+        except BufferError:  # the buffer is not contiguous
             return True
-        buffers.append(raw)  # also small ones: what is made of them is read-only, as in Ray
+        buffers.append(raw)  # small buffers too: as in Ray, an array that is made of them is read-only
         return False
 
     before = getattr(_dumping, "nested", None)
@@ -55,7 +55,7 @@ def dumps(value):
 
 
 def noted(what):
-    """Notes a reference or handle in what is being pickled."""
+    """Notes a reference or a handle in the value that is being pickled."""
     nested = getattr(_dumping, "nested", None)
     if nested is not None:
         nested.append(what)
@@ -70,7 +70,9 @@ def size_of(body, buffers):
 
 
 def parts(body, buffers):
-    """A value as the parts of an object in shared memory, and their bytes: each part is aligned."""
+    """The parts of a value as an object in shared memory, each part aligned, and their size in
+    bytes.
+    """
     head = _COUNT.pack(len(buffers), len(body)) + b"".join(_SIZE.pack(len(b)) for b in buffers) + body
     made = [head, *buffers]
     return made, sum(-(-len(p) // _ALIGN) * _ALIGN for p in made)
@@ -89,7 +91,7 @@ def write(fd, made):
 
 
 def mapped(fd, size):
-    """The pickle and the buffers of an object in shared memory, which is read-only."""
+    """The pickle and the buffers of an object in shared memory, which cannot be written."""
     view = memoryview(mmap.mmap(fd, size, prot=mmap.PROT_READ))
     count, body = _COUNT.unpack_from(view, 0)
     at = _COUNT.size + count * _SIZE.size
@@ -110,15 +112,15 @@ def _core():
 
 
 class ObjectRef:
-    """A reference to an object, which lives as long as there is one: its owner is the process that
-    put it, or that called the task.
+    """A reference to an object. The object lives as long as it has a reference. Its owner is the
+    process that put the object, or that called the task.
     """
 
     __slots__ = ("_id", "_owner", "_core", "__weakref__")
-    __class_getitem__ = classmethod(GenericAlias)  # for annotations
+    __class_getitem__ = classmethod(GenericAlias)  # so that annotations such as ObjectRef[int] work
 
     def __init__(self, oid, owner, core):
-        """The caller has counted it."""
+        """The caller has already counted this reference."""
         self._id, self._owner, self._core = oid, owner, core
 
     def __del__(self):
@@ -179,7 +181,7 @@ class ObjectRef:
             else:
                 future.set_result(value)
 
-        # the value may need the loop that calls this
+        # making the value may need the loop that calls this function
         self._core.when_ready(self, lambda desc: self._core.apart(done, desc))
         return future
 

@@ -55,7 +55,8 @@ def wants(options, cpus):
 
 
 def strategy(options):
-    """Where it runs, as a tuple; a task of a placement group may hand its group on."""
+    """Where a task or an actor runs, as a tuple. A task of a placement group may pass its group on.
+    """
     chosen = options.get("scheduling_strategy")
     group = options.get("placement_group", "default")
     if chosen is None and group not in ("default", None):
@@ -92,13 +93,13 @@ def _captured():
 
 
 def with_package(env, package):
-    """The environment of a program whose working directory travels."""
+    """The environment of a program whose working directory is sent to its processes."""
     env = {"package": package, **{k: v for k, v in env.items() if k not in ("key", "archive")}}
     return {"key": json.dumps(env, sort_keys=True), **env}
 
 
 def _with_packages(runtime_env):
-    """An interpreter for which uv installs packages, where it runs."""
+    """An interpreter for which uv installs packages on the node where it runs."""
     import shlex
     import shutil
     import sys
@@ -115,7 +116,7 @@ def _with_packages(runtime_env):
 
 
 def _hook(hook):
-    """What each process of a program is to call first, as text."""
+    """The function that each process of a program calls first, as text."""
     if isinstance(hook, str):
         return "name", hook
     if not callable(hook):
@@ -128,7 +129,7 @@ def _hook(hook):
 
 
 def environment(runtime_env, of_job=None):
-    """A runtime_env as what a process needs of it."""
+    """The parts of a runtime_env that a process needs."""
     of_job = of_job or {}
     if not runtime_env:
         return of_job or {"key": ""}

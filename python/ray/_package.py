@@ -14,7 +14,7 @@ import time
 
 from . import _cluster
 
-_EMPTY = 4 * tarfile.BLOCKSIZE  # an archive without files: a header for all, after which tarfile wants one, and the end
+_EMPTY = 4 * tarfile.BLOCKSIZE  # bytes of an archive without files: the global header, the member that tarfile wants after it, and the end
 
 
 def read(directory):
@@ -28,14 +28,14 @@ def read(directory):
 
 
 def put(core, archive):
-    """An archive as an object of this program, for the environment of its processes."""
-    ref = core.package = core.put(archive)  # it lives as long as the program
+    """Stores an archive as an object of this program, for the environment of its processes."""
+    ref = core.package = core.put(archive)  # the object lives as long as the program
     return {"id": hashlib.sha256(archive).hexdigest(), "ref": pickle.dumps(ref).hex()}
 
 
 def enter(core, package, kept):
-    """Goes to the node's copy of the directory, which is made once for each session and content. A
-    lock says that it is in use, as long as this process lives.
+    """Enters the node's copy of the directory. Each session makes one copy of each content. A lock
+    shows that the copy is in use while this process lives.
     """
     os.makedirs(kept, mode=0o700, exist_ok=True)
     path = os.path.join(kept, f"{core.session}.{package['id'][:16]}")
@@ -47,14 +47,14 @@ def enter(core, package, kept):
 
 
 def _use(path):
-    """A lock on a copy, which it keeps from being removed; None if there is no such copy."""
+    """Locks a copy, so that it is not removed; None if there is no such copy."""
     fd = None
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(fd, fcntl.LOCK_SH)
         if os.path.samestat(os.fstat(fd), os.stat(path)):
             return fd
-    except FileNotFoundError:  # also if it was removed before it was locked
+    except FileNotFoundError:  # or the copy was removed before it was locked
         pass
     if fd is not None:
         os.close(fd)
@@ -88,7 +88,9 @@ def _make(core, package, kept, path):
 
 
 def _remove_unused(kept, name):
-    """Removes a copy of a session that is over. One in a container that shares the directory is not seen here, but its processes have the lock."""
+    """Removes the copy of a session that is over. A session in a container that shares the
+    directory is not visible here, but its processes hold the lock.
+    """
     if _cluster.hosts_here(name.partition(".")[0]):
         return
     try:
@@ -98,14 +100,14 @@ def _remove_unused(kept, name):
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(os.path.join(kept, name), ignore_errors=True)
-    except OSError:  # it is in use, or the file system cannot say
+    except OSError:  # the copy is in use, or the file system has no locks
         pass
     finally:
         os.close(fd)
 
 
 def _fresh(tar):
-    """Files are as new as the copy."""
+    """Makes the files' times as new as the copy."""
     for member in tar:
         member.mtime = time.time()
         yield member

@@ -10,18 +10,18 @@ from . import exceptions as errors
 
 _lock = threading.RLock()
 _core = None
-_cluster = None  # the golaunch cluster that this driver has started, or its reservation
+_cluster = None  # the golaunch cluster that this driver has started, or the driver's reservation
 _namespace = ""
 _env_of_job = {}
-_config = None  # of a worker
+_config = None  # set in a worker
 _JOIN = 60.0  # seconds in which all nodes must have joined
 _AGAIN = 0.1  # seconds
-_fork = False  # of a process with a cluster
-_pending = []  # of ray.cluster_utils: a cluster that is described, and starts at init
+_fork = False  # set in a process with a cluster
+_pending = []  # set by ray.cluster_utils: the description of a cluster, which starts at init
 
 
 def _forked():
-    """In a child after a fork: the cluster is the parent's."""
+    """In a child after a fork: the cluster belongs to the parent."""
     global _core, _cluster, _config, _lock, _fork
     _lock = threading.RLock()
     if _core is not None:
@@ -34,7 +34,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def core():
-    """The core of this process; outside of a cluster, a local one is started as Ray does."""
+    """The core of this process. Outside of a cluster, it starts a local cluster, as Ray does."""
     if _core is None:
         with _lock:
             if _fork:
@@ -51,7 +51,7 @@ def initialized():
 
 
 class _Over(errors.RaySystemError):
-    """The session ends at this moment."""
+    """The session is just ending."""
 
 
 def namespace():
@@ -84,7 +84,7 @@ def group_of_task():
 
 
 def inside(new, config):
-    """This process runs tasks."""
+    """Notes that this process runs tasks."""
     global _core, _namespace, _env_of_job, _config
     _core, _namespace, _config = new, config["job"]["namespace"], config
     _env_of_job = config["env"] if config["env"].get("key") else {}
@@ -94,9 +94,10 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
          include_dashboard=None, dashboard_host=None, dashboard_port=None, job_config=None, configure_logging=True, logging_level=None, logging_format=None,
          logging_config=None, log_to_driver=True, namespace=None, runtime_env=None, enable_resource_isolation=False, system_reserved_cpu=None,
          system_reserved_memory=None, storage=None, object_spilling_directory=None, **kwargs):
-    """Starts a cluster on this machine, or uses one: address is "auto", "HOST:PORT" or
-    "ray://HOST:PORT" of a golaunch coordinator, or of a cluster that another program of this machine
-    has started; without it, that of `ray start`. "local" always starts one.
+    """Starts a cluster on this machine, or joins one. address is "auto", "HOST:PORT" or
+    "ray://HOST:PORT" of a golaunch coordinator, or the address of a cluster that another program of
+    this machine has started. Without an address, init joins the cluster of `ray start`. "local"
+    always starts a cluster.
     """
     global _fork
     for name in kwargs:
@@ -162,14 +163,14 @@ def _join_cluster(address, object_store_memory, spill, namespace, log_to_driver,
         try:
             _join(found, namespace, log_to_driver, env)
             return
-        except (_Over, OSError):  # it ends at this moment, since no driver needed it
+        except (_Over, OSError):  # the session is just ending, since no driver needed it
             if time.monotonic() > until:
                 raise
             time.sleep(_AGAIN)
 
 
 def _visible_gpus():
-    """The GPUs that this program may use, if it says so."""
+    """The GPUs that this program may use, if its environment limits them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return None
@@ -199,7 +200,7 @@ def _start(nodes, spill):
             gpus = cluster._helper.ask("gpus") if node.get("num_gpus") is None else visible and visible[:int(node["num_gpus"])]
             node = {**node, "address": cluster.nodes[i]["address"]}
             if gpus is not None:
-                node.update(num_gpus=len(gpus), gpus=gpus if visible is None else [str(g) for g in gpus])  # texts, as in Ray
+                node.update(num_gpus=len(gpus), gpus=gpus if visible is None else [str(g) for g in gpus])  # the values are texts, as in Ray
             described.append(facts(os.urandom(28).hex(), node, i == 0))
         config = {"session": session, "nodes": described, "certificate": certificate, "temp_dir": "/tmp/ray", "spill": spill, "cluster": cluster.address, "job": None, "hosts": len(nodes)}
         group = WorkerGroup(
@@ -262,7 +263,7 @@ def _join(found, namespace, log_to_driver, env):
 
 
 def _of_submission(runtime_env):
-    """A runtime_env with what the submission of this job has said."""
+    """A runtime_env, with the one of this job's submission merged into it."""
     said = os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR")
     if not said:
         return runtime_env
@@ -275,7 +276,7 @@ def _of_submission(runtime_env):
 
 
 def working_dir():
-    """The working directory that travels with this program, or None."""
+    """The working directory that is sent with this program, or None."""
     if _config is not None:
         return _core.directory
     here = env_of_job().get("working_dir") or (_of_submission(None) or {}).get("working_dir")
@@ -283,7 +284,7 @@ def working_dir():
 
 
 def _host_here(hosts):
-    """The host of this machine and a connection to it: a driver's objects are there."""
+    """The host of this machine and a connection to it: the host holds a driver's objects."""
     from . import _wire
 
     for host in hosts:

@@ -1,4 +1,6 @@
-"""What a cluster has, in the words of Ray's state API: from the head of its session, and else from golaunch's coordinator."""
+"""The state of a cluster in the words of Ray's state API, from the head of its session or else from
+golaunch's coordinator.
+"""
 
 import datetime
 import json
@@ -9,7 +11,7 @@ from .job_submission import JobSubmissionClient, run
 _BYTES = ("memory", "object_store_memory")
 MOST = 10_000  # rows of an answer, as in Ray
 
-# What Ray shows of each, and what it shows beside that with --detail.
+# The columns that Ray shows for each kind of rows, and the further columns with --detail.
 COLUMNS = {
     "nodes": ("node_id node_ip is_head_node state state_message node_name resources_total labels", "start_time_ms end_time_ms"),
     "actors": ("actor_id class_name state job_id name node_id pid ray_namespace",
@@ -25,7 +27,7 @@ COLUMNS = {what: (basic.split(), more.split()) for what, (basic, more) in COLUMN
 
 
 def of_head(what, said):
-    """Rows with all columns, of what the head of a session has said of nodes, actors, groups or tasks."""
+    """Rows with all columns, from the head's answer about nodes, actors, groups or tasks."""
     rows = _OF_HEAD[what](said)
     columns = sum(COLUMNS[what], [])
     return [{**dict.fromkeys(columns), **row} for row in rows]
@@ -66,12 +68,12 @@ _ASKED = {"placement_groups": "groups"}
 
 
 def question(what):
-    """What the head is asked."""
+    """The question to the head about a kind of rows."""
     return _ASKED.get(what, what)
 
 
 def rows(coordinator, what):
-    """Those of a cluster, with all columns."""
+    """The rows of a cluster, with all columns."""
     if what == "jobs":
         return [j.dict() for j in JobSubmissionClient(coordinator).list_jobs()]
     found = _cluster.ask(coordinator, question(what))
@@ -91,7 +93,9 @@ def predicate(text):
 
 
 def selected(what, listed, filters=(), limit=None, detail=True):
-    """Rows that all filters select, at most so many, and how many they are without that limit."""
+    """The rows that match all filters, up to a limit, and the number of matching rows without the
+    limit.
+    """
     basic, more = COLUMNS[what]
     names = {name.lower(): name for name in basic + more}
     for key, how, value in filters or ():
@@ -106,7 +110,7 @@ def selected(what, listed, filters=(), limit=None, detail=True):
 
 
 def _nodes_of_coordinator(coordinator):
-    """The nodes of a cluster that has no session."""
+    """The nodes of a cluster without a session."""
     listed = []
     for n in json.loads(run("status", "--coordinator", coordinator, "--json"))["nodes"]:
         said = _cluster.described(n)
@@ -128,13 +132,13 @@ def _nodes_of_coordinator(coordinator):
 
 
 def timeline(coordinator):
-    """A Chrome trace of the tasks that are over."""
+    """A Chrome trace of the finished tasks."""
     found = _cluster.ask(coordinator, "tasks")
     return _history.trace(found[0]) if found is not None else []
 
 
 def actors_by_class(listed):
-    """What `ray summary actors` shows."""
+    """The summary that `ray summary actors` prints."""
     by = {}
     for a in listed:
         counts = by.setdefault(a["class_name"], {"class_name": a["class_name"], "state_counts": {}})["state_counts"]
@@ -147,7 +151,7 @@ def summary(what, listed):
 
 
 def usage(listed):
-    """Used and total of each resource of nodes that are alive."""
+    """The used and the total amount of each resource, over all nodes that are alive."""
     total, free = {}, {}
     for n in listed:
         if n["state"] == "ALIVE":
@@ -165,7 +169,7 @@ def _size(n):
 
 
 def status(coordinator):
-    """What `ray status` prints."""
+    """The text that `ray status` prints."""
     listed = rows(coordinator, "nodes")
     alive = [f" 1 node_{n['node_id']}" for n in listed if n["state"] == "ALIVE"]
     dead = [f" node_{n['node_id']}: {n['state_message'] or 'it is lost'}" for n in listed if n["state"] != "ALIVE"]

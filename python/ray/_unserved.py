@@ -158,7 +158,7 @@ _NAMES = {
 
 
 def refuse(module, name):
-    """What a module's __getattr__ ends with."""
+    """Raises the error with which a module's __getattr__ refuses a name."""
     full = f"{module}.{name}"
     instead = _NAMES.get(full) or _MODULES.get(full)
     if instead is not None:
@@ -167,7 +167,7 @@ def refuse(module, name):
 
 
 class _Modules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports of Ray's other modules say what to use instead."""
+    """Makes imports of Ray's other modules say what to use instead."""
 
     def find_spec(self, name, path=None, target=None):
         return importlib.machinery.ModuleSpec(name, self) if name in _MODULES else None

@@ -20,7 +20,7 @@ _HEAD = struct.Struct("<IB")  # bytes, descriptors
 _CREDENTIALS = struct.Struct("3i")
 NAME = 64  # bytes of the name of a process
 MAX_MESSAGE = 1 << 30
-_WANT = (BlockingIOError,)  # and those of ssl, once a connection needs it
+_WANT = (BlockingIOError,)  # raised where a connection would have to wait; ssl's exceptions are added once a connection needs ssl
 CONNECT = 10.0  # seconds in which a process of the session must answer a connection
 STRANGERS = 256  # connections from other nodes to a process that have not shown the session's certificate yet; more are refused
 # The kernel ends a connection to a machine that says nothing for 60 s: it has lost power, or its network.
@@ -31,7 +31,9 @@ _ALIVE = (
 
 
 class Loop:
-    """One thread's epoll, timers, and functions that other threads want called there."""
+    """One thread's epoll and timers, and the functions that other threads want called in that
+    thread.
+    """
 
     def __init__(self):
         self._epoll = select.epoll()
@@ -42,7 +44,7 @@ class Loop:
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.register(self._wake[0], self._woken)
         self.stopped = False
-        self.lock = threading.RLock()  # a finalizer, which may run while its own thread is in here, may want a timer too
+        self.lock = threading.RLock()  # reentrant: a finalizer that runs while its thread holds the lock may want a timer too
 
     def register(self, fd, handler, mask=select.EPOLLIN):
         self._handlers[fd] = handler
@@ -52,7 +54,7 @@ class Loop:
         try:
             self._epoll.modify(fd, mask)
         except (OSError, ValueError):
-            pass  # it has just been closed
+            pass  # the loop has just been closed
 
     def unregister(self, fd):
         if self._handlers.pop(fd, None) is not None:
@@ -106,7 +108,7 @@ class Loop:
             events = [(fd, mask, self._handlers.get(fd)) for fd, mask in self._epoll.poll(timeout)]
             self._asleep = False
             for fd, mask, handler in events:
-                if handler is not None and self._handlers.get(fd) is handler:  # and not of another file, which has its number by now
+                if handler is not None and self._handlers.get(fd) is handler:  # the number may already belong to another file
                     handler(mask)
             for _ in range(len(self._soon)):
                 self._soon.popleft()()
@@ -131,7 +133,7 @@ class Connection:
 
     def __init__(self, loop, sock, on_message, on_close, tls=None, server=False):
         self.loop, self.on_message, self.on_close = loop, on_message, on_close
-        self.peer = None  # what on_message notes of it
+        self.peer = None  # what on_message notes about the connection
         self._lock = threading.RLock() if tls else threading.Lock()
         self._in, self._fds, self._out = bytearray(), deque(), deque()
         self._asked, self._answers = 0, {}
@@ -193,7 +195,7 @@ class Connection:
             return 0
         except OSError:
             try:
-                self.sock.shutdown(socket.SHUT_RDWR)  # the reader sees the end, also if it was another error
+                self.sock.shutdown(socket.SHUT_RDWR)  # the reader sees the end of the connection, also after another error
             except OSError:
                 pass
             return len(frame)
@@ -227,7 +229,9 @@ class Connection:
     # Receiving
 
     def drain(self):
-        """Receives what the peer sent before it ended; in the loop's thread."""
+        """Receives the messages that the peer sent before it ended. It is called in the loop's
+        thread.
+        """
         if not self.closed:
             self._event(select.EPOLLIN)
 
@@ -320,7 +324,7 @@ class Connection:
 
 
 def listen(name):
-    """A listening abstract socket: it leaves no file."""
+    """A listening abstract socket, which leaves no file behind."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     sock.bind("\0" + name)
     sock.listen(4096)
@@ -348,14 +352,18 @@ def connect(name):
 
 
 def connect_far(host, port, proc):
-    """A connected socket to a process of another node, which its host hands on."""
+    """A connected socket to a process of another node. That node's host passes the connection to
+    the process.
+    """
     sock = socket.create_connection((host, port), CONNECT)
     sock.sendall(proc.encode().ljust(NAME))
     return sock
 
 
 def certificates(pem, server):
-    """The session's TLS: both ends have its one certificate and accept no other."""
+    """The session's TLS contexts: both ends have the session's one certificate, and accept no
+    other.
+    """
     import ssl
 
     global _WANT

@@ -24,7 +24,7 @@ from . import _history, _objects, _session, _wire
 from . import exceptions as errors
 from ._core import Core, _result_id, interruptible
 
-_LONG = 0.01  # seconds after which tasks that wait behind another are given back
+_LONG = 0.01  # seconds after which tasks that wait behind a running task are given back
 _BATCH = 16  # results that are sent at once
 _HOLD = 0.002  # seconds
 _AGAIN = 0.005  # seconds until a cancellation tries again to interrupt the main thread
@@ -33,7 +33,7 @@ current = contextvars.ContextVar("task", default=None)
 
 
 class Running:
-    """What runs."""
+    """A task that runs."""
 
     __slots__ = ("id", "name", "link", "began", "cancelled", "interrupted", "future", "function", "group", "failed")
 
@@ -47,7 +47,7 @@ class ActorExit(BaseException):
 
 
 def executed():
-    """A worker in another interpreter."""
+    """The worker's main function in another interpreter."""
     config, server, sock, path = json.loads(os.environ.pop("GOLAUNCH_PROCESS"))
     sys.path += [p for p in path if p not in sys.path]
     for key in ("address", "host", "head"):
@@ -100,7 +100,7 @@ def main(config, server, sock):
 
 
 def _hook(named):
-    """What each process calls first: a function, or its name."""
+    """Calls the function that each process calls first, given as a function or by its name."""
     kind, text = named
     if kind == "pickle":
         return _objects.loads(base64.b64decode(text))
@@ -114,7 +114,7 @@ class Executor:
         self.queue, self.tokens = deque(), queue.SimpleQueue()
         self.functions = {}
         self.running = {}
-        self.main = None  # what the main thread runs
+        self.main = None  # the task that the main thread runs
         self.watching = False
         self.held, self.arming = [], False
         self.hold_lock = threading.Lock()
@@ -128,7 +128,7 @@ class Executor:
         core.said_create = lambda link, fds, *args: self._push(link, ("create", *args))
         core.said_leave = lambda link, fds: self._push(link, ("leave",))
         core.on_retire = self._retire
-        self.early = deque(maxlen=1024)  # cancelled: what is on its way from the queue to where it runs looks here
+        self.early = deque(maxlen=1024)  # cancelled tasks; a task checks this on its way from the queue to the thread that runs it
 
     # In the thread that receives
 
@@ -138,7 +138,7 @@ class Executor:
         elif message[0] == "M" and self.threads is not None:
             self.threads.submit(self._call, link, message)
         else:
-            if message[0] == "T" and message[3] is not None:  # which comes once, also if this task does not run here
+            if message[0] == "T" and message[3] is not None:  # a function is sent once, so it is kept even if this task does not run here
                 self.functions[message[2]] = message[3]
             self._push(link, message)
             if not self.watching and message[0] == "T":
@@ -150,7 +150,7 @@ class Executor:
         self.tokens.put(None)
 
     def _watch(self):
-        """Gives back what waits behind a task that takes long."""
+        """Gives back the tasks that wait behind a task that takes long."""
         self.watching = False
         main = self.main
         if self.queue:
@@ -175,7 +175,7 @@ class Executor:
             link.send("unstarted", ids)
 
     def _retire(self, link, then):
-        """The node has processes enough: this one ends, unless others depend on it."""
+        """The node has enough processes: this process ends, unless others depend on it."""
         core = self.core
         with core.lock:
             needed = core.objects or core.tasks or core.creates or core.held_results or self.running or self.queue
@@ -206,7 +206,9 @@ class Executor:
             self._cancel_main(running)
 
     def _cancel_main(self, running):
-        """Interrupts the main thread, and tries again while it is where it must not be interrupted."""
+        """Interrupts the main thread. It tries again while the main thread is in a step that must
+        not be interrupted.
+        """
         if running is self.main and not running.interrupted:
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             self.core.loop.later(_AGAIN, lambda: self._cancel_main(running))
@@ -218,7 +220,7 @@ class Executor:
             raise KeyboardInterrupt
 
     def runs(self):
-        """Which tasks run, and since when."""
+        """The running tasks, and when each began."""
         return [(task_id, running.began + _EPOCH) for task_id, running in list(self.running.items())]
 
     def lost(self, link):
@@ -246,14 +248,16 @@ class Executor:
                     self._create(*message[1:])
                 else:
                     self._leave()
-            except KeyboardInterrupt:  # of a cancellation, between the last step of a task and its answer, or after that
+            except KeyboardInterrupt:  # a cancellation that came after the last step of its task
                 self._fail(link, message[1], errors.TaskCancelledError(f"TaskID({message[1].hex()})"))
 
     def _interrupt(self, _, frame):
         self._end_cancelled(frame)
 
     def _end_cancelled(self, frame):
-        """Ends a cancelled task where its main thread is, or where it calls next."""
+        """Ends a cancelled task at the present step of the main thread or, if this step must not be
+        interrupted, at the next call.
+        """
         running = self.main
         if threading.current_thread() is not threading.main_thread():
             return
@@ -265,9 +269,11 @@ class Executor:
             self.core.interrupt = self._end_cancelled
 
     def waits(self, waits):
-        """A task waits for others: they may need its CPUs, and those behind it another process."""
+        """A task waits for other tasks. They may need its CPUs, and the tasks behind it need
+        another process.
+        """
         if self.main is None or self.actor_id is not None or threading.current_thread() is not threading.main_thread():
-            return  # what has come already will run here: a process that still gets its working directory has no task that waits
+            return  # tasks that have arrived run here: while the process still gets its working directory, none of them waits
         if waits:
             self.flush()
             self._give_back()
@@ -307,7 +313,7 @@ class Executor:
             current.reset(token)
 
     def load(self, body, deps):
-        """The arguments of a call; top-level references are values by now."""
+        """The arguments of a call. Top-level references have become values."""
         if body is None:
             return (), {}
         kind, text, buffers, slots = body
@@ -327,7 +333,7 @@ class Executor:
         return args, kwargs
 
     def pack(self, task_id, value, count, what, first=0):
-        """The results as descriptors, with what is in them."""
+        """The results as descriptors, with the references in them."""
         if count == 1:
             values = (value,)
         elif count == 0:
@@ -399,7 +405,7 @@ class Executor:
         link.send("R", task_id, [(("e", errors.dump(error)), ())], 1.0, None, _history.failed(error))
 
     def failure(self, running, error, method=None):
-        """An exception as a descriptor."""
+        """The descriptor of an exception."""
         if running.cancelled or isinstance(error, KeyboardInterrupt) or _is_cancellation(error):
             cancelled = errors.TaskCancelledError(f"TaskID({running.id.hex()})")
             if running.future is not None:
@@ -420,7 +426,7 @@ class Executor:
             actor_repr=self.actor_repr or None, actor_id=self.actor_id.hex() if self.actor_id else None)
 
     def show(self, gpus):
-        """Shows the process its GPUs."""
+        """Sets the variables by which the process sees its GPUs."""
         if gpus == self.gpus:
             return
         self.gpus = gpus
@@ -452,7 +458,7 @@ class Executor:
                 self._begin_loop(most or 1000)
                 made = _thread.allocate_lock()
                 made.acquire()
-                got, kept = [], []  # kept: the loop itself has only a weak reference
+                got, kept = [], []  # kept here, since the loop itself has only a weak reference
 
                 async def make():
                     current.set(running)
@@ -479,7 +485,7 @@ class Executor:
 
                     self.threads = ThreadPoolExecutor(most)
             self.actor_repr = repr(self.actor) if type(self.actor).__repr__ is not object.__repr__ else f"<{cls.__module__}.{cls.__qualname__} object at {hex(id(self.actor))}>"
-            while self.queue and (self.loop or self.threads):  # those that came before it was known
+            while self.queue and (self.loop or self.threads):  # the calls that came before the actor was known
                 link, message = self.queue.popleft()
                 if message[0] != "M":
                     self.queue.appendleft((link, message))
@@ -508,7 +514,7 @@ class Executor:
         raise ActorExit
 
     def _call(self, link, message):
-        """A call of a method, in this thread."""
+        """Calls a method in this thread."""
         _, task_id, name, body, deps, count, owner, stream, shown = message
         running = self.running[task_id] = Running(task_id, shown, link, f"{self.spec['class']}.{name}")
         mine = threading.current_thread() is threading.main_thread()
@@ -538,7 +544,7 @@ class Executor:
                 outs = [(self.failure(running, error), ())]
             if mine:
                 self.main = None
-            link.send("R", task_id, outs, time.monotonic() - running.began, running.began + _EPOCH, running.failed)  # at once: the next call may end the process
+            link.send("R", task_id, outs, time.monotonic() - running.began, running.began + _EPOCH, running.failed)  # answered at once, since the next call may end the process
         finally:
             if mine:
                 self.main = None
@@ -573,7 +579,7 @@ class Executor:
     # Actors with coroutines
 
     def _begin_loop(self, most):
-        import asyncio  # other processes do without
+        import asyncio  # other processes do not need it
 
         loop = self._loop = asyncio.new_event_loop()
 
@@ -585,7 +591,7 @@ class Executor:
         threading.Thread(target=run, name="AsyncIO Thread: default", daemon=True).start()
 
     def _begin(self, link, message):
-        """In the loop."""
+        """Begins a call in the actor's loop."""
         _, task_id, name, body, deps, count, owner, stream, shown = message
         running = self.running[task_id] = Running(task_id, shown, link, f"{self.spec['class']}.{name}")
         running.future = self.loop.create_task(self._coroutine(running, name, body, deps, count, stream))
@@ -631,7 +637,7 @@ def _is_cancellation(error):
 
 
 class _Dep:
-    """An argument's object, which the caller holds."""
+    """An argument's object, which the caller keeps alive."""
 
     def __init__(self, oid, owner):
         self._id, self._owner = oid, owner
@@ -646,7 +652,7 @@ def _beyond(tb):
 
 
 def _shut(core):
-    """Ends the process, once what it has sent is with the kernel."""
+    """Ends the process once the kernel has all data that it has sent."""
     done = threading.Event()
     core.notes.tell()
 

@@ -39,12 +39,12 @@ def method(*args, **options):
 
 
 def actor_class(cls, options):
-    """The type of what ray.remote makes of a class names that class, as programs expect."""
+    """The type of an actor class names the original class, as programs expect."""
     return type(f"ActorClass({cls.__name__})", (ActorClass,), {})(cls, options)
 
 
 class ActorClass:
-    """What ray.remote makes of a class. It has that class's attributes."""
+    """A class that ray.remote was applied to. It has the attributes of the original class."""
 
     def __init__(self, cls, options):
         _options.check(options, _options.ACTOR, "actors")
@@ -54,7 +54,7 @@ class ActorClass:
         self.__name__, self.__qualname__, self.__module__, self.__doc__ = cls.__name__, cls.__qualname__, cls.__module__, cls.__doc__
 
     @functools.cached_property
-    def _takes(self):  # a class that names itself is unpickled after this
+    def _takes(self):  # a class that names itself is unpickled only later
         return takes(parameters(self._cls))
 
     @functools.cached_property
@@ -131,7 +131,7 @@ class ActorClass:
             self._made = (body, [bytes(b) for b in buffers]), nested
         if any(options.get(name) is not None for name in ("num_cpus", "num_gpus", "resources")):
             runs = placed = _options.wants(options, 1)
-        else:  # as in Ray, such an actor needs a CPU to start, and none to run
+        else:  # as in Ray, such an actor needs a CPU to start, but none to run
             runs = _options.wants(options, 0)
             placed = {**runs, "CPU": 1}
         actor_id = os.urandom(12) + bytes.fromhex(core.job["id"])
@@ -155,7 +155,7 @@ class ActorClass:
             raise
         core.creates = True
         link = core.actor(actor_id, meta)
-        link.pins = pins  # a restart needs them again
+        link.pins = pins  # a restart needs the arguments again
         if deps:
             core.resolve_actor(link, args_body, deps)
         return ActorHandle(link, core, meta)
@@ -167,7 +167,7 @@ class _Metadata:
 
 
 def _methods(cls):
-    """The methods and what is special of each, and the arguments that they take."""
+    """The methods of a class, their options, and the arguments that they take."""
     methods, taken = {}, {}
     for name, function in inspect.getmembers(cls, lambda m: inspect.isfunction(m) or inspect.ismethod(m) or inspect.isbuiltin(m)):
         options = dict(getattr(function, "__ray_method_options__", {}))

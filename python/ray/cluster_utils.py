@@ -30,7 +30,7 @@ class Cluster:
         return self._found
 
     def remove_node(self, node, allow_graceful=False):
-        """The node's host dies, with all that it runs."""
+        """Kills the node's host, and with it everything that the host runs."""
         core = _session.core()
         nodes, _ = core.ask(core.head, "nodes")
         index = self._nodes.index(node)

@@ -51,7 +51,7 @@ class RayTaskError(RayError):
             return self
         try:
             return self._dual(cause)
-        except TypeError:  # the class may have no subclass, or not such a one
+        except TypeError:  # the class may allow no subclass, or none with two bases
             return self
 
     as_cause = as_instanceof_cause
@@ -344,7 +344,7 @@ def dump(error):
     """An exception as bytes, whatever it is."""
     try:
         data = cloudpickle.dumps(error)
-        pickle.loads(data)  # some can be pickled, but not made again
+        pickle.loads(data)  # some exceptions can be pickled, but not unpickled
         return data
     except Exception:
         if isinstance(error, RayTaskError):

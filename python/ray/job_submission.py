@@ -19,10 +19,11 @@ from typing import Any, Dict, Optional
 
 from . import _cluster
 
-PORT = 6379  # of a cluster's head, unless `ray start` is told another
-_ASK = 3.0  # seconds in which a dashboard says where its coordinator is
-_MARK = " ray-job "  # before what is known of a job, in its command
-# Variables that golaunch sets for a rank. A program that starts ranks of its own must not take them for its own.
+PORT = 6379  # the port of a cluster's dashboard, unless `ray start` is told another
+_ASK = 3.0  # seconds in which a dashboard must say where its coordinator is
+_MARK = " ray-job "  # precedes the facts about a job, in the job's command
+# Variables that golaunch sets for a rank. A program that starts ranks of its own must not use these
+# values for them.
 _OF_RANKS = ("RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_NAME ROLE_RANK ROLE_WORLD_SIZE NODE_RANK NNODES MASTER_ADDR MASTER_PORT "
              "TORCHELASTIC_RUN_ID TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_USE_AGENT_STORE TORCHELASTIC_ERROR_FILE")
 
@@ -84,10 +85,12 @@ JobInfo = JobDetails
 
 
 def coordinator(address=None):
-    """The golaunch coordinator of the cluster that an address means: HOST:PORT of its own, or http:// and that of the dashboard."""
+    """The address of the golaunch coordinator for an address: its own HOST:PORT, or the http://
+    address of the dashboard.
+    """
     address = address or os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS") or "auto"
     if address == "auto":
-        found = _cluster.address_of_auto() or (_cluster.running("auto") or {}).get("cluster")  # that of a program which has started its own
+        found = _cluster.address_of_auto() or (_cluster.running("auto") or {}).get("cluster")  # the coordinator of a program that has started its own cluster
         if not found:
             raise ConnectionError("Could not find any running Ray instance. Please specify the one to connect to by setting the `--address` flag or `RAY_ADDRESS` environment variable.")
         return found
@@ -101,12 +104,13 @@ def coordinator(address=None):
     try:
         with urllib.request.urlopen(f"{parts.scheme}://{parts.netloc}/api/version", timeout=_ASK) as answer:
             return json.loads(answer.read(1 << 16))["coordinator"]
-    except (OSError, ValueError, KeyError):  # it listens on its machine only, or is none of golaunch's
+    except (OSError, ValueError, KeyError):  # the dashboard listens on its machine only, or is not golaunch's
         return f"{parts.hostname}:{PORT}"
 
 
 def run(verb, *args, env=None):
-    """What a verb of golaunch prints. What it complains about is a RuntimeError."""
+    """The output of a golaunch verb. If the verb fails, its complaint is raised as a RuntimeError.
+    """
     said = _cluster._golaunch(verb, *args, env=env)
     if said.returncode == 0:
         return said.stdout
@@ -114,14 +118,14 @@ def run(verb, *args, env=None):
 
 
 def _details(job):
-    """A job of golaunch as Ray describes one; None for what is no job of this module."""
+    """A job of golaunch in Ray's words; None if this module did not submit the job."""
     before, mark, rest = job["command"].partition(_MARK)
     if not mark:
         return None
     try:
         known, end = json.JSONDecoder().raw_decode(rest)
         entrypoint = rest[end + 1:]
-    except ValueError:  # it was too long for a title
+    except ValueError:  # the entrypoint was too long for a title
         known, entrypoint = {}, rest
     result, exit_code, message = job.get("result"), None, "Job is currently running."
     if result is None:
@@ -152,7 +156,7 @@ class JobSubmissionClient:
         self._coordinator = coordinator(address)
         self._address = address if address not in (None, "auto") else self._coordinator
         self._metadata = dict(metadata or {})
-        self._nodes()  # the cluster answers
+        self._nodes()  # checks that the cluster answers
 
     def _on(self):
         return "--coordinator", self._coordinator
@@ -180,7 +184,7 @@ class JobSubmissionClient:
         job = submission_id or job_id or "raysubmit_" + "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(16))
         runtime_env = dict(runtime_env or {})
         known = {"metadata": {**self._metadata, **(metadata or {})}, "runtime_env": dict(runtime_env)}
-        if runtime_env.get("env_vars"):  # what is known is in a command line, where secrets must not be
+        if runtime_env.get("env_vars"):  # these facts are on a command line, where secrets must not be
             known["runtime_env"]["env_vars"] = dict.fromkeys(runtime_env["env_vars"], "***")
         args = [*self._on(), "--detach", "--job-id", job, "--nodes", "1", "--procs-per-node", "1", "--max-restarts", "0", "--grace", "3s", "--bind", "none", "--env-preset",
                 "none", "--bundle", "off"]
@@ -207,7 +211,7 @@ class JobSubmissionClient:
         if not directory:
             args += ["--dir", _cluster.described(head).get("dir", "/") if head else "/"]
         with tempfile.NamedTemporaryFile("w", suffix=".nodes") as order:
-            if head:  # the job runs there, and nowhere else
+            if head:  # the job runs on that node, and nowhere else
                 order.write(head["name"] + "\n")
                 order.flush()
                 args += ["--order", f"file:{order.name}"]
@@ -251,7 +255,7 @@ class JobSubmissionClient:
         raise NotImplementedError("golaunch does not serve delete_job; it forgets the oldest of 1,000 jobs by itself")
 
     def follow(self, job_id):
-        """A process whose standard output is what a job prints, until its end."""
+        """A process whose standard output is the output of a job, until the job's end."""
         from golaunch.binary import find_binary
 
         self.get_job_info(job_id)
@@ -259,7 +263,7 @@ class JobSubmissionClient:
                                 text=True, bufsize=1, errors="replace")
 
     async def tail_job_logs(self, job_id):
-        """What a job prints, as it comes."""
+        """Yields the output of a job as it comes."""
         process = self.follow(job_id)
         try:
             while True:

@@ -19,7 +19,7 @@ class RemoteFunction:
         functools.update_wrapper(self, function)
 
     @functools.cached_property
-    def _takes(self):  # a function that names itself has its defaults after this is unpickled
+    def _takes(self):  # a function that names itself gets its defaults only after this is unpickled
         return takes(parameters(self._function))
 
     def __call__(self, *args, **kwargs):
@@ -72,7 +72,9 @@ class RemoteFunction:
 
 
 def parameters(function, bound=False):
-    """What arguments a function takes, apart from the first if that is bound, in a form that travels; None if the function does not say."""
+    """The arguments that a function takes, without the first if that is bound, in a form that can
+    be sent; None if the function does not tell.
+    """
     try:
         known = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -83,7 +85,9 @@ def parameters(function, bound=False):
 
 
 def takes(known):
-    """What check looks at: a signature, and the least and the largest number of arguments if none has a name."""
+    """The facts that check needs: a signature, or the least and the largest number of arguments if
+    none has a name.
+    """
     if known is None:
         return None, 0, float("inf")
     made = [inspect.Parameter(name, kind, default=None if optional else inspect.Parameter.empty) for name, kind, optional in known]
@@ -106,7 +110,7 @@ def check(known, args, kwargs):
 
 
 def start(core, task, args, kwargs, count):
-    """Submits a call, and returns what .remote() does."""
+    """Submits a call, and returns the value of .remote()."""
     if count == "streaming":
         from ._generator import ObjectRefGenerator
 

@@ -1,4 +1,4 @@
-"""What a program may know of where it runs."""
+"""Facts for a program about the place where it runs."""
 
 import os
 
@@ -66,7 +66,7 @@ class RuntimeContext:
 
     @property
     def current_actor(self):
-        """A handle of the actor that runs this."""
+        """A handle of the actor that runs this code."""
         from .actor import ActorHandle
 
         executor = self._executor

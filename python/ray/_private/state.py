@@ -1,4 +1,4 @@
-"""What the cluster has."""
+"""The resources of the cluster."""
 
 import sys
 

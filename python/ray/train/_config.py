@@ -1,4 +1,4 @@
-"""How to train, and what came of it."""
+"""How to train, and the results."""
 
 import contextlib
 import os
@@ -67,7 +67,7 @@ class RunConfig:
 
 
 class BackendConfig:
-    """What the ranks are beside their function: nothing."""
+    """The settings of the ranks besides their function: there are none."""
 
     def _group(self, gpu):
         """The backend and the timeout of their torch.distributed group, or None."""
@@ -109,7 +109,8 @@ class Checkpoint:
 
 @dataclass
 class Result:
-    """What fit returns: metrics and checkpoint are those of the last report with a checkpoint."""
+    """The return value of fit. metrics and checkpoint are from the last report with a checkpoint.
+    """
 
     metrics: Optional[dict]
     checkpoint: Optional[Checkpoint]

@@ -9,7 +9,7 @@ import sys
 from .. import _cluster
 
 _MEET = 1800.0  # seconds that a rank waits for others, as in Ray
-_run = None  # in a rank, its _Run
+_run = None  # the _Run of this rank; None outside of ranks
 
 
 class _Run:
@@ -23,14 +23,14 @@ class _Run:
         self._shared, self._met, self._brought = _cluster.Store(), 0, 0
 
     def meet(self, brings=False):
-        """Waits until all ranks are here, and returns whether any of them brings something."""
+        """Waits until all ranks are here. Returns whether any rank brings something."""
         self._met += 1
         here, prefix = int(os.environ["WORLD_SIZE"]) * self._met, f"ray-train/{os.environ['TORCHELASTIC_RESTART_COUNT']}/"
         if brings:
             self._shared.add(prefix + "brought", 1)
         if self._shared.add(prefix + "came", 1) == here:
             self._shared.set(f"{prefix}{self._met}", str(self._shared.add(prefix + "brought", 0)))
-            self._shared.delete(f"{prefix}{self._met - 1}")  # all have left it
+            self._shared.delete(f"{prefix}{self._met - 1}")  # all ranks have left the meeting
         try:
             before, self._brought = self._brought, int(self._shared.get(f"{prefix}{self._met}", _MEET))
         except TimeoutError:
@@ -114,7 +114,7 @@ def main(path):
             _run.store.tidy()
         if program["group"] is not None:
             _begin_group(program["gpu"], *program["group"])
-        _run.meet()  # until rank 0 has removed what earlier attempts left
+        _run.meet()  # waits until rank 0 has removed the leftovers of earlier attempts
         value = function() if argument is None else function(argument)
         _run.meet()
         if _run.rank == 0:
@@ -142,7 +142,9 @@ def _begin_group(gpu, backend, seconds):
 
 
 def _here(path, directory):
-    """A path of the program on this node: in its copy of the working directory if the path is inside that."""
+    """A path of the program on this node. If the path is in the working directory, it is in the
+    node's copy of that directory.
+    """
     if directory and os.path.commonpath([path, directory]) == directory:
         return os.path.join(os.getcwd(), os.path.relpath(path, directory))
     return path

@@ -30,8 +30,8 @@ class Store:
                 shutil.rmtree(self._join(name))
 
     def add(self, number, metrics, config: CheckpointConfig):
-        """Adds a checkpoint, and drops those that are too many: the worst or the oldest, and never
-        the latest.
+        """Adds a checkpoint, and drops surplus checkpoints: the worst or the oldest, but never the
+        latest.
         """
         name, kept = os.path.basename(self.directory(number)), self.kept["checkpoints"]
         kept.append({"name": name, "metrics": metrics})

@@ -12,7 +12,7 @@ from .._nodes import with_parent
 from . import _config, _rank
 from ._store import Store
 
-_LONG = 120  # characters of a rank's error that a message has
+_LONG = 120  # characters of a rank's error that a message shows
 
 
 class DataParallelTrainer:
@@ -34,7 +34,7 @@ class DataParallelTrainer:
         self._resume_from = resume_from_checkpoint
 
     def fit(self):
-        """Runs a golaunch job, and returns what it reported; if it fails, raises
+        """Runs a golaunch job, and returns its reports. If the job fails, fit raises
         TrainingFailedError.
         """
         import cloudpickle
@@ -71,7 +71,9 @@ class DataParallelTrainer:
 
 
 def _run(command, env):
-    """Runs golaunch, and returns its exit code. The job ends if this program is interrupted, or ends."""
+    """Runs golaunch, and returns its exit code. If this program is interrupted or ends, the job
+    ends too.
+    """
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=env, preexec_fn=with_parent)
     try:
         return process.wait()
@@ -88,7 +90,7 @@ def _wants_argument(function):
 
 
 def _where(scaling):
-    """The flags that say on which nodes."""
+    """The flags that choose the nodes of the job."""
     address = os.environ.get("RAY_ADDRESS") or "auto"
     if address == "auto":
         address = _cluster.address_of_auto()
@@ -105,7 +107,7 @@ def _where(scaling):
 
 
 def _failure(path, code):
-    """The errors that the ranks of the last attempt have left."""
+    """The errors of the ranks of the last attempt."""
     import cloudpickle
 
     found = {}

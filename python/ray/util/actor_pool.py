@@ -4,7 +4,7 @@ import ray
 
 
 class ActorPool:
-    """A function of an actor and a value is called for each value, by an actor that is idle."""
+    """Calls a function of an actor and a value for each value, with an idle actor."""
 
     def __init__(self, actors):
         self._idle = list(actors)
@@ -34,7 +34,7 @@ class ActorPool:
         return results()
 
     def _drain(self):
-        """What an earlier map has not read is dropped, as in Ray."""
+        """Drops the results that an earlier map has not read, as in Ray."""
         while self.has_next():
             try:
                 self.get_next_unordered(timeout=0)

@@ -38,7 +38,7 @@ class PlacementGroup:
         return core.promise(core.head, lambda state: self if state == "CREATED" else _removed(), "group_ready", self.id.binary())
 
     def wait(self, timeout_seconds=30):
-        """Whether it has its bundles within so many seconds."""
+        """Whether the group gets its bundles within a number of seconds."""
         import ray
 
         ready, _ = ray.wait([self.ready()], timeout=timeout_seconds)
@@ -88,7 +88,7 @@ def placement_group(bundles, strategy="PACK", name="", lifetime=None, _max_cpu_f
 
 
 def remove_placement_group(placement_group):
-    """Gives its bundles back, and ends what runs in them."""
+    """Gives a group's bundles back, and ends everything that runs in them."""
     core = _session.core()
     core.ask(core.head, "group_remove", placement_group.id.binary())
 
@@ -105,7 +105,7 @@ def get_placement_group(placement_group_name):
 
 
 def get_current_placement_group():
-    """That of the task or actor that asks, or None."""
+    """The placement group of the task or actor that asks, or None."""
     group = _session.group_of_task()
     return PlacementGroup(PlacementGroupID(group[1])) if group is not None else None
 
@@ -116,7 +116,7 @@ def _groups():
 
 
 def placement_group_table(placement_group=None):
-    """What there is to know of a group, or of each."""
+    """Facts about a group, or about each group."""
     table = {}
     for g in _groups():
         table[g["id"].hex()] = {

@@ -98,7 +98,9 @@ class Queue:
         return items
 
     def shutdown(self, force=False, grace_period_s=5):
-        """Ends the queue's actor, without force after what waits, for at most that time."""
+        """Ends the queue's actor. Without force, the calls that wait may end first, for at most the
+        given time.
+        """
         if self.actor is not None and not force:
             ray.wait([self.actor.__ray_terminate__.remote()], timeout=grace_period_s)
         if self.actor is not None:

@@ -77,7 +77,7 @@ def list_placement_groups(address=None, filters=None, limit=100, timeout=30, det
 
 
 def list_tasks(address=None, filters=None, limit=100, timeout=30, detail=False, raise_on_missing_output=True, _explain=False):
-    """Those that are not over, and the last of those that are."""
+    """The unfinished tasks, and the tasks that finished last."""
     return _rows("tasks", address, filters, limit, detail)
 
 
@@ -99,7 +99,9 @@ def get_placement_group(id, address=None, timeout=30, _explain=False):
 
 
 def get_task(id, address=None, timeout=30, _explain=False):
-    """A task by its hexadecimal id, or an ObjectRef of its result: its attempts, if there are several."""
+    """The attempts of a task, by its hexadecimal id or by an ObjectRef of its result; a list if
+    there are several.
+    """
     from .. import ObjectRef
 
     found = _rows("tasks", address, [("task_id", "=", id.task_id().hex() if isinstance(id, ObjectRef) else id)], None, True)

@@ -12,8 +12,8 @@ from ._group import NAME, Group, meeting
 from .types import Backend, ReduceOp
 
 _lock = threading.RLock()
-_groups, _turns = {}, {}  # of this process, and how often each name was used
-_declared = {}  # the groups that this process has declared: their actors end with it
+_groups, _turns = {}, {}  # the groups of this process, and how often each name was used
+_declared = {}  # the groups that this process has declared: their meeting actors end with it
 
 
 def nccl_available():
@@ -42,7 +42,9 @@ def is_group_initialized(group_name):
 
 
 def init_collective_group(world_size, rank, backend=Backend.NCCL, group_name="default", gloo_timeout=30000):
-    """Makes this process a member of a group, once rank 0 is; gloo_timeout is milliseconds for that, and for each call."""
+    """Makes this process a member of a group, after rank 0. gloo_timeout is the time limit, in
+    milliseconds, for joining and for each call.
+    """
     _inside()
     if not group_name:
         raise ValueError(f"group_name '{group_name}' needs to be a string.")
@@ -70,7 +72,7 @@ def _create(name, world_size, rank, timeout):
 
 
 def create_collective_group(actors, world_size, ranks, backend=Backend.NCCL, group_name="default", gloo_timeout=30000):
-    """Declares actors as a group: each joins it by its first collective."""
+    """Declares actors as a group. Each actor joins the group at its first collective."""
     try:
         ray.get_actor(NAME + group_name)
     except ValueError:
@@ -92,7 +94,7 @@ def create_collective_group(actors, world_size, ranks, backend=Backend.NCCL, gro
 
 
 def destroy_collective_group(group_name="default"):
-    """This process is no member any more; a group that was declared must be declared again."""
+    """Ends this process's membership. A declared group must be declared again."""
     _inside()
     with _lock:
         group = _groups.pop(group_name, None)
@@ -120,7 +122,7 @@ def get_collective_group_size(group_name="default"):
 
 
 def get_group_handle(group_name="default"):
-    """The group, which a process of a declared one joins here."""
+    """The group. A process of a declared group joins the group here."""
     _inside()
     with _lock:
         if group_name not in _groups:
@@ -136,7 +138,7 @@ def get_group_handle(group_name="default"):
 
 
 def _tensor(value, written=True):
-    """A torch tensor in the memory of a tensor or an array."""
+    """A torch tensor that shares the memory of a tensor or an array."""
     import torch
 
     if isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""A group of processes, over gloo's process group of torch, apart from torch's default group."""
+"""A group of processes over torch's gloo process group, separate from torch's default group."""
 
 import asyncio
 import datetime
@@ -12,7 +12,7 @@ NAME = "info_"  # and a group's name: that of the actor by which its members mee
 
 
 class Meeting:
-    """An actor by which the members of a group learn who they are, and where its store is."""
+    """An actor through which the members of a group learn their ranks, and where the store is."""
 
     def __init__(self, declared=None):
         self._declared, self._stores = declared, {}
@@ -22,7 +22,9 @@ class Meeting:
         return self._declared
 
     async def meet(self, turn, address=None):
-        """The address of the store that rank 0 serves in a turn: a name may be used again."""
+        """The address of the store that rank 0 serves for one use of the name, since a name may be
+        used again.
+        """
         store = self._stores.setdefault(turn, asyncio.get_running_loop().create_future())
         if address is not None and not store.done():
             store.set_result(address)
@@ -40,7 +42,7 @@ class Group:
         self.world_size, self.rank = world_size, rank
         self._dist, self._ip = dist, get_node_ip_address()
         timeout = datetime.timedelta(milliseconds=timeout_ms)
-        self._meeting = meeting(name)  # which lives as long as one of its members
+        self._meeting = meeting(name)  # the actor lives as long as one of its members
         if rank == 0:
             store = dist.TCPStore(self._ip, 0, world_size, True, timeout, wait_for_workers=False)
             ray.get(self._meeting.meet.remote(turn, (self._ip, store.port)))
@@ -72,7 +74,7 @@ class Group:
         self._made.allreduce([tensor], self._options("Allreduce", op)).wait()
 
     def reduce(self, tensor, root, op):
-        """Only the root's tensor changes."""
+        """Reduces to the root: no other rank's tensor changes."""
         made = tensor if self.rank == root else tensor.detach().clone()
         self._made.reduce([made], self._options("Reduce", op, rootRank=root)).wait()
         return made
@@ -84,7 +86,7 @@ class Group:
         self._made.allgather([tensors], [tensor]).wait()
 
     def reducescatter(self, tensor, tensors, op):
-        """Gloo has none: it is a reduction to each rank, by turns."""
+        """Gloo has no reducescatter, so this reduces to each rank in turn."""
         for root, part in enumerate(tensors):
             made = self.reduce(part.detach().clone(), root, op)
             if root == self.rank:

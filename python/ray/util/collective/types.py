@@ -1,4 +1,4 @@
-"""What the collectives are told."""
+"""The types of the collectives' arguments."""
 
 from enum import Enum
 

@@ -16,7 +16,7 @@ from ...exceptions import RayError
 
 
 class PoolTaskError(Exception):
-    """What a call has raised."""
+    """The exception of a call."""
 
     def __init__(self, underlying):
         self.underlying = underlying
@@ -42,10 +42,10 @@ class PoolActor:
 
 
 def _results(ref):
-    """The results of a chunk that is done."""
+    """The results of a finished chunk."""
     try:
         return ray.get(ref)
-    except RayError as error:  # the actor has died, or what it returned cannot travel
+    except RayError as error:  # the actor has died, or its result cannot be sent
         return [error]
 
 
@@ -60,7 +60,9 @@ class AsyncResult:
             self._thread.start()
 
     def _call_back(self, callback, error_callback):
-        """error_callback gets the first exception as soon as it is there, callback all results if there is none."""
+        """Calls error_callback with the first exception as soon as it exists, or callback with all
+        results if there is no exception.
+        """
         done, failed = queue.SimpleQueue(), False
         for ref in self._refs:
             ref._core.when_ready(ref, lambda _, ref=ref: done.put(ref))
@@ -110,13 +112,15 @@ class AsyncResult:
 
 
 class IMapIterator:
-    """The results of an iterable's items. Each actor has one chunk at a time: further ones are sent as results are asked for."""
+    """The results for an iterable's items. Each actor has one chunk at a time: a further chunk is
+    sent when a result is asked for.
+    """
 
     def __init__(self, pool, func, iterable, chunksize=None):
         self._pool, self._func, self._items = pool, func, iter(iterable)
         self._chunksize = chunksize or (1 if self._items is iterable else pool._chunksize(iterable))
         self._sent, self._all_sent = 0, False
-        self._waiting, self._ready = {}, deque()  # the chunks on the way with their numbers, and results to be returned
+        self._waiting, self._ready = {}, deque()  # the numbers of the chunks that run, and the results to return
         for _ in range(len(pool._actors)):
             self._send()
 
@@ -128,7 +132,7 @@ class IMapIterator:
             self._sent += 1
 
     def _next_done(self, until):
-        """The number and the results of a chunk that is done."""
+        """The number and the results of a finished chunk."""
         done, _ = ray.wait(list(self._waiting), timeout=None if until is None else max(0, until - time.monotonic()))
         if not done:
             raise TimeoutError
@@ -150,7 +154,7 @@ class IMapIterator:
 
 
 class OrderedIMapIterator(IMapIterator):
-    _next, _early = 0, None  # the number of the chunk whose results are next, and the results of later ones
+    _next, _early = 0, None  # the number of the chunk whose results are next, and the results of later chunks
 
     def _more(self, until):
         self._early = self._early or {}
@@ -174,7 +178,9 @@ class UnorderedIMapIterator(IMapIterator):
 
 
 class Pool:
-    """Like multiprocessing.Pool, with an actor for each process, on any node. processes is the cluster's CPUs, or fewer."""
+    """Like multiprocessing.Pool, with an actor for each process, on any node. processes is at most
+    the number of the cluster's CPUs, which is the default.
+    """
 
     def __init__(self, processes=None, initializer=None, initargs=None, maxtasksperchild=None, context=None, ray_address=None, ray_remote_args=None):
         if context:
@@ -191,7 +197,7 @@ class Pool:
             raise ValueError("Processes in the pool must be >0.")
         if cpus < processes:
             raise ValueError(f"Tried to start a pool with {processes} processes on an existing ray cluster, but there are only {cpus} CPUs in the ray cluster.")
-        self._actors = [(self._new(), 0) for _ in range(processes)]  # with the number of chunks that each was sent
+        self._actors = [(self._new(), 0) for _ in range(processes)]  # with the number of chunks that each actor was sent
         ray.get([actor.ping.remote() for actor, _ in self._actors])
 
     def _run(self, index, func, batch):
@@ -247,7 +253,9 @@ class Pool:
         return AsyncResult(refs, callback, error_callback)
 
     def imap(self, func, iterable, chunksize=1):
-        """An iterator over the results, in order; as in Ray, that of a call that raised is a PoolTaskError."""
+        """An iterator over the results, in order. As in Ray, the result of a call that raised is a
+        PoolTaskError.
+        """
         self._check_running()
         return OrderedIMapIterator(self, func, iterable, chunksize)
 
@@ -263,13 +271,13 @@ class Pool:
         self.terminate()
 
     def close(self):
-        """Takes no calls any more, and lets those that were sent end."""
+        """Takes no more calls, and lets the calls that were sent end."""
         for actor, _ in self._actors:
             self._stop(actor)
         self._closed = True
 
     def terminate(self):
-        """Takes no calls any more, and kills the actors."""
+        """Takes no more calls, and kills the actors."""
         if not self._closed:
             self.close()
         for actor, _ in self._actors:

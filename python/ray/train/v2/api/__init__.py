@@ -1,1 +1,1 @@
-"""Where Ray has its trainers."""
+"""The place where Ray has its trainers."""
