@@ -25,7 +25,7 @@ const (
 )
 
 // New returns a Writer. It calls overrun with the number of functions that were dropped because
-// earlier ones took too long. overrun may be nil if there are never more than Limit.
+// earlier ones took too long. overrun may be nil if never more than Limit functions wait.
 func New(overrun func(missed int)) *Writer {
 	return &Writer{idle: make(chan struct{}, 1), overrun: overrun}
 }

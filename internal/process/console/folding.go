@@ -153,7 +153,7 @@ func (f *folding) show(groups []fold.Group, by *Splitter) {
 		if by != nil {
 			s.opts.Cancel, s.patient = by.opts.Cancel, by.patient
 		}
-		s.show(append([]byte(Visible(g.Text())), '\n')) // off terminals too: it is no copy of a file
+		s.show(append([]byte(Visible(g.Text())), '\n')) // visible in files too: it is no copy of a log
 	}
 }
 

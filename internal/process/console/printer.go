@@ -167,7 +167,7 @@ func (p *printer) release(e entry) {
 	case e.message:
 		<-p.messages
 	case cap(e.text) > maxBuffer:
-		p.free <- nil // the buffer grew for a long line, or for escapes made visible
+		p.free <- nil // not the buffer: it grew for a long line, or for escapes made visible
 	default:
 		p.free <- e.text
 	}

@@ -66,7 +66,7 @@ func TestLinesAreWhole(t *testing.T) {
 	}
 }
 
-// TestStuckPipe: a rank goes on after a second without a reader, and once there is one, the lost
+// TestStuckPipe: a rank continues after a second without a reader, and once there is one, the lost
 // lines are reported.
 func TestStuckPipe(t *testing.T) {
 	r, w := pipetest.Pipe(t)

@@ -80,9 +80,9 @@ func (s *sink) put(b []byte, put func([]byte)) error {
 	return nil
 }
 
-// room is the number of bytes that the next write may have so that it ends when the reader has
-// taken a page: the space left in a pipe, a whole buffer for a regular file or a device such as
-// /dev/null, one page for terminals and sockets.
+// room is how many bytes may be written at once if the write is to end when the reader has taken a
+// page: the space left in a pipe, a whole buffer for a regular file or a device such as /dev/null,
+// one page for terminals and sockets.
 func (s *sink) room() int {
 	switch {
 	case s.fd < 0:

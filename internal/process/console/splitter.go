@@ -268,8 +268,8 @@ func LineLen(lines []byte) int {
 }
 
 // appendLine appends a line, or a piece of a line, and a newline. If the line overwrites itself, it
-// appends only the last text, even off a terminal: the other text would overwrite the prefix when a
-// terminal shows the file.
+// appends only the last text, also to pipes and files: the overwritten text would overwrite the
+// prefix too when a terminal shows the file.
 func (s *Splitter) appendLine(b, line []byte) []byte {
 	if s.printer.sink.tty {
 		return append(AppendVisible(b, bytes.TrimSuffix(line, []byte{'\n'}), true), '\n')

@@ -13,8 +13,8 @@ func Visible(text string) string {
 	return string(AppendVisible(nil, []byte(strings.ReplaceAll(text, "\n", "\v")), false))
 }
 
-// AppendVisible appends a line as a terminal may show it: valid UTF-8 with control characters other
-// than tabs written as ^X, so that a rank cannot move the cursor, set the title or make the
+// AppendVisible appends a line as a terminal may show it: valid UTF-8 in which control characters
+// except tabs are written as ^X, so that a rank cannot move the cursor, set the title or make the
 // terminal answer. Only the last text of a line that overwrites itself with carriage returns
 // remains. With colour, colours (SGR) pass and end with the line; otherwise they are dropped.
 func AppendVisible(b, line []byte, colour bool) []byte {

@@ -23,7 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Variable names the FIFO to the processes that may use it. Enable asks for a FIFO when it is 1.
+// Variable is the environment variable with the path of the FIFO. Enable is the variable that asks
+// for a FIFO if it is 1.
 const (
 	Variable = "TORCHELASTIC_TIMER_FILE"
 	Enable   = "TORCHELASTIC_ENABLE_FILE_TIMER"
@@ -64,8 +65,9 @@ type key struct {
 
 // Serve makes a FIFO. Until ctx ends, it sends each process that misses a deadline the signal that
 // the process has chosen, or no signal if the number is 0 or less. It never touches a process that
-// was not given this FIFO. It calls told for each such process, and warn once for bad requests.
-// When Serve returns, processes may use the FIFO; gone is closed when it is removed again.
+// was not given this FIFO. It calls told for each process that it has sent a signal, and warn once
+// for bad requests. When Serve returns, processes may use the FIFO; gone is closed when the FIFO
+// has been removed.
 func Serve(ctx context.Context, path string, told func(Expired), warn func(error)) (gone <-chan struct{}, err error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("make the timer file %s: %w", path, err)
@@ -167,7 +169,8 @@ func (t *timers) take(line []byte) {
 }
 
 // Read reads requests, and kills processes at their deadlines. Before it kills, it reads everything
-// that was written before the deadline: on a busy machine, the release of the timer may wait there.
+// that was written before the deadline: on a busy machine, the release of the timer may still be in
+// the FIFO.
 func (t *timers) Read(p []byte) (int, error) {
 	raw, err := t.fifo.SyscallConn()
 	if err != nil {
@@ -203,7 +206,7 @@ func (t *timers) Read(p []byte) (int, error) {
 	}
 }
 
-// control calls do, which must not block, with a descriptor.
+// control calls do with a descriptor; do must not block.
 func control(raw syscall.RawConn, do func(fd int) (int, error)) (n int, err error) {
 	var failed error
 	err = raw.Control(func(fd uintptr) { n, failed = do(int(fd)) })
@@ -224,7 +227,7 @@ func (t *timers) first() time.Time {
 
 // at converts Python's time in seconds since 1970.
 func at(seconds float64) time.Time {
-	const far = 1 << 33 // the year 2242; a Duration ends in 2262
+	const far = 1 << 33 // the year 2242; a Duration since 1970 ends in 2262
 	return time.UnixMicro(int64(min(seconds, far) * 1e6))
 }
 

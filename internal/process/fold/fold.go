@@ -77,8 +77,8 @@ type Folder struct {
 	lines uint64
 }
 
-// New returns a folder whose lines wait for others for a window, or for [Window] if it is 0.
-// Without expected ranks, every group waits for the whole window.
+// New returns a folder whose lines wait for lines of other ranks for a window, or for [Window] if
+// it is 0. Without expected ranks, every group waits for the whole window.
 func New(window time.Duration, expected Ranks) *Folder {
 	if window <= 0 {
 		window = Window

@@ -63,7 +63,7 @@ func unitLen(a, b string) int {
 	return n
 }
 
-// common is the length of the common beginning of two moments, in whole numbers.
+// common is the length of the beginning that two moments share, without a part of a number.
 func common(a, b string) int {
 	last := 0
 	for i := range min(len(a), len(b)) {

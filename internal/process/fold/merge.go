@@ -10,8 +10,8 @@ import (
 const (
 	// judgeEvery bounds how often a shape is searched for values that vary by rank.
 	judgeEvery = 50 * time.Millisecond
-	// minRanks and minValues are the numbers of ranks and of different values that are enough for a
-	// decision.
+	// minRanks and minValues are the least numbers of ranks and of different values for a decision
+	// that a value varies.
 	minRanks  = 4
 	minValues = 4
 )
@@ -23,15 +23,15 @@ type merger struct {
 	ranks  set
 }
 
-// tally counts the ranks and the lines with a value.
+// tally counts the ranks that print a value, and the lines with the value.
 type tally struct {
 	ranks set
 	lines int
 }
 
 // mergeSimilar is called before an incomplete group is returned. It merges the group with other
-// groups of its shape if they differ only in values that vary by rank, and remembers these values
-// for the shape.
+// groups of its shape if these groups differ only in values that vary by rank. It notes in the
+// shape which values vary.
 func (l *streamFolder) mergeSimilar(n *openGroup) {
 	t := n.shape
 	if t.bare || t.groups < 2 || l.isComplete(n) || t.keyed&^t.varying == 0 || l.fold.now-t.judgedAt < judgeEvery {
@@ -258,7 +258,7 @@ func (l *streamFolder) ageLike(n, as *openGroup) {
 	}
 }
 
-// dropEmptied drops a group without lines, which is in no index.
+// dropEmptied drops a group that has no lines and is in no index.
 func (l *streamFolder) dropEmptied(n *openGroup) {
 	n.key = "\x00dissolved"
 	l.drop(n)

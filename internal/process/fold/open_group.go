@@ -14,7 +14,7 @@ type openGroup struct {
 	order         uint64
 	before, after *openGroup
 	older, newer  *openGroup
-	// twin is the next group of the same shape and key. It holds repetitions of ranks.
+	// twin is the next group of the same shape and key. It has lines that ranks have repeated.
 	twin *openGroup
 	// generation counts the uses of this memory.
 	generation uint64
@@ -79,7 +79,7 @@ func (l *lines) size() int {
 	return 256 + len(l.text) + 24*len(l.entries) + 8*len(l.rows) + 6*len(l.spans)
 }
 
-// capacity is the size with the memory that is kept for more lines.
+// capacity is the size, plus the memory that is kept for more lines.
 func (l *lines) capacity() int {
 	return 256 + cap(l.text) + 24*cap(l.entries) + 8*cap(l.rows) + 6*cap(l.spans)
 }

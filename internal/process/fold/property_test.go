@@ -53,7 +53,7 @@ func drawn(t *rapid.T) []Line {
 	return lines
 }
 
-// only has a format use both of its arguments.
+// only makes a format use both of its arguments, without more output.
 func only(format string) string { return format + "%[1]*.0[2]s" }
 
 // TestWorlds checks for random lines that no line is lost or shown wrongly, that blocks keep their

@@ -76,7 +76,7 @@ func (r Ranks) Gaps() (missing Ranks) {
 // maxRanges is the number of ranges that a text names.
 const maxRanges = 8
 
-// String names the set in at most a line: r37, r0-3,8, or r0-511 -r37 unless that is longer. It
+// String names the set in at most a line: r37, r0-3,8, or r0-511 -r37 if that is no longer. It
 // counts the ranges after the eighth: r0,2,4,6,8,10,12,14 +248 more.
 func (r Ranks) String() string {
 	if len(r) == 0 {

@@ -20,7 +20,8 @@ const (
 // span is a value in a line: text[begin:end]. text[pad:begin] is spaces that align it.
 type span struct{ pad, begin, end uint16 }
 
-// slot is a kind of value at a place of a shape. unit is time, bytes or a count; 0 without a unit.
+// slot has the kind and the unit of the value at a place of a shape. unit is time, bytes or a
+// count; 0 without a unit.
 type slot struct {
 	kind Kind
 	unit byte

@@ -21,8 +21,8 @@ type shape struct {
 	keyed, varying, doubtful uint64
 	// bare shapes have no words, so values in the same place may have different meanings.
 	bare bool
-	// open has the first open group of each key, and groups counts the open groups. recent is the
-	// group that was found last.
+	// open has the first open group by key (see appendKey), and groups counts the open groups.
+	// recent is the group that was found last.
 	open   map[string]*openGroup
 	groups int
 	recent *openGroup

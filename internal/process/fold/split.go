@@ -110,9 +110,10 @@ func (s *splitter) splitNames(n *openGroup, slot int) {
 	s.setApartIf(n, slot, func(i int) bool { return string(n.value(n.entries[i].row, slot)) != usual })
 }
 
-// splitIntegers sets apart the lines without the most frequent number, if more than half of the
-// lines have it, or else the lines without their rank's number, if nearly all have it. Otherwise it
-// sets each number apart if there are few numbers, and outliers if there are many.
+// splitIntegers sets lines apart by a number. If more than half of the lines have the same number,
+// it sets the other lines apart. If nearly all lines have their rank's number, it sets the other
+// lines apart. Otherwise it sets each number apart if there are few numbers, and outliers if there
+// are many.
 func (s *splitter) splitIntegers(n *openGroup, slot int) {
 	s.sort()
 	usual, count, kinds := mode(s.sorted)
@@ -159,7 +160,7 @@ func (s *splitter) setApartIf(n *openGroup, slot int, lines func(int) bool) {
 	}
 }
 
-// byClass sorts the lines by class and yields those of each class.
+// byClass sorts the lines by class and yields the lines of each class.
 func (s *splitter) byClass() iter.Seq[[]int32] {
 	s.ends = append(s.ends[:0], make([]int, len(s.classes)+2)...)
 	for _, c := range s.class {
@@ -220,8 +221,8 @@ func mode(sorted []float64) (usual float64, count, kinds int) {
 	return usual, count, kinds
 }
 
-// splitOutliers sets apart the lines whose amount is far above or below the others, at most a part
-// of all lines on each side.
+// splitOutliers sets apart the lines whose amount is far above or below the other amounts: on each
+// side, at most 1/part of the lines.
 func (s *splitter) splitOutliers(slot, part int) {
 	low, high := slices.Min(s.amounts), slices.Max(s.amounts)
 	if high-low <= negligible*max(math.Abs(low), math.Abs(high)) {
@@ -239,7 +240,7 @@ func (s *splitter) splitOutliers(slot, part int) {
 }
 
 const (
-	// negligible is the part of an amount within which nothing is an outlier.
+	// negligible is the least distance of an outlier from the others, as a part of its amount.
 	negligible = 0.02
 	// maxOdd is the number of unusual values of a group that are distinguished.
 	maxOdd = 16
@@ -247,10 +248,10 @@ const (
 	minForQuartiles = 8
 )
 
-// fences are the limits beyond which sorted amounts are outliers. They lie beyond the middle
-// amounts by five interquartile distances, at least a small part of the amount. Among few lines, at
-// most one on each side is an outlier: its distance from the others must be more than five times
-// their spread, and more than half its amount.
+// fences are the limits beyond which sorted amounts are outliers. They lie five interquartile
+// distances beyond the middle amounts, or a small part of the amount if that is more. Among few
+// lines, at most one on each side is an outlier: its distance from the others must be more than
+// five times their spread, and more than half its amount.
 func fences(sorted []float64, part int) (low, high float64) {
 	last := len(sorted) - 1
 	if last+1 < minForQuartiles {

@@ -117,8 +117,8 @@ func (l *streamFolder) find(t *shape, rank int, last lastLine, bound bool) *open
 	return nil
 }
 
-// repeat returns the group that counts the repetitions of a rank. Lines of a block keep their place
-// instead: for them it returns the first group.
+// repeat returns the group that counts the repetitions of a rank. But a line of a block must keep
+// its place: for such a line, repeat closes the first group and returns nil.
 func (l *streamFolder) repeat(first, last *openGroup, bound bool) *openGroup {
 	if !bound {
 		return last

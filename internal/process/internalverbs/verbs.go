@@ -1,10 +1,10 @@
 // Package internalverbs names the verbs that only golaunch itself calls. The help of golaunch does
 // not show these verbs.
 //
-// On another machine, or as a rank of a check, a job runs the golaunch command with such a verb,
-// never the program that runs the job. That program would have to recognize an argument, which any
-// caller may pass, or call golaunch at the start of its main. Without that call, it would start the
-// job again on each node.
+// On other machines, and for the ranks of a check, a job runs the golaunch command with such a
+// verb. It never runs the program that started the job for this purpose. That program would have to
+// recognize an argument, which any caller may pass, or call golaunch at the start of its main. A
+// program without that call would start the job again on each node.
 package internalverbs
 
 const (

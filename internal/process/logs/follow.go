@@ -12,7 +12,7 @@ import (
 type hub struct {
 	followers atomic.Pointer[[]*follower] // nil when there is none; the list never changes
 	over      atomic.Bool
-	mu        sync.Mutex // held to change either
+	mu        sync.Mutex // held to change followers or over
 }
 
 func (h *hub) wrote(f File) {
@@ -62,7 +62,7 @@ func (h *hub) all() []*follower {
 // once, so it is bounded by their number, and a writer never waits for the reader.
 type follower struct {
 	filter Filter
-	wake   chan struct{} // holds one
+	wake   chan struct{} // has room for one signal
 
 	mu    sync.Mutex
 	dirty []File // in order of the first write of each file

@@ -242,7 +242,7 @@ func writeTo(t *testing.T, d *Dir, f File, text string) {
 	}
 }
 
-// The directory's end is the followers' end.
+// Closing the directory ends its followers.
 func TestCloseEndsFollowers(t *testing.T) {
 	d, err := OpenDir(t.TempDir(), "job1")
 	if err != nil {

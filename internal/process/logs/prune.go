@@ -30,11 +30,11 @@ var (
 // bundleFile is a bundle of evidence, complete or not.
 var bundleFile = lazyregexp.New(`^bundle-[a-zA-Z0-9._-]+\.tar\.gz(\.part)?$`)
 
-// Prune removes the log directories of jobs from base, except the keep directories that were
-// modified last and those that a process has open. A directory must have logs and nothing else. It
-// must belong to this user, or to another user in a base that no one except this user can write to.
-// It follows no link. It skips directories that it cannot read or remove, and names them in the
-// error.
+// Prune removes the log directories of jobs from base. It spares the directories that were modified
+// last, as many as keep says, and those that a process has open. It removes only directories that
+// have logs and nothing else. They must belong to this user, or to another user if only this user
+// can write to base. Prune follows no link. It skips directories that it cannot read or remove, and
+// names them in the error.
 func Prune(base string, keep int) error {
 	root, err := safefile.OpenRoot(base, nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -146,8 +146,8 @@ func inspect(base *safefile.Root, id string, alone bool) (j pastJob, ours bool, 
 	return j, ours, err
 }
 
-// jobEntries lists a directory. ours says that it has attempts and nothing else except an owner,
-// events and bundles.
+// jobEntries lists a directory. ours says that it has attempts and nothing else except the owner's
+// file, events and bundles.
 func jobEntries(dir *safefile.Root) (names []string, ours bool, err error) {
 	attempts := 0
 	err = list(dir, ".", func(e fs.DirEntry) bool {

@@ -132,7 +132,7 @@ func (p *pump) read() error {
 	}
 	room := p.splitter.Buffer()
 	n, err := p.in.Read(room)
-	p.pacing.overwrites = n < len(room) && console.Overwrites(room[:n]) // and then the pipe is empty
+	p.pacing.overwrites = n < len(room) && console.Overwrites(room[:n]) // a short read: the pipe is empty
 	p.handle(room[:n])
 	return err
 }

@@ -303,8 +303,8 @@ func (r *Rank) Files() []string { return []string{r.file("stdout.log"), r.file("
 // Written is the number of bytes that the rank has written.
 func (r *Rank) Written() int64 { return r.out.counts.bytes.Load() + r.err.counts.bytes.Load() }
 
-// Wrote returns how many bytes and lines the rank has written, and when it last wrote, or zero. It
-// counts no lines of Exact output.
+// Wrote returns how many bytes and lines the rank has written, and when it last wrote; zero for
+// never. It counts no lines of Exact output.
 func (r *Rank) Wrote() (bytes, lines int64, last time.Time) {
 	lines = r.out.counts.lines.Load() + r.err.counts.lines.Load()
 	if at := max(r.out.counts.last.Load(), r.err.counts.last.Load()); at > 0 {
@@ -330,9 +330,9 @@ func (r *Rank) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Tail returns the last read lines of stderr: at most 40 lines and 8 KiB of valid UTF-8 without
-// control characters other than newlines and tabs. If stdout ends with pdb's closing question, Tail
-// adds that question.
+// Tail returns the last read lines of stderr: at most 40 lines and 8 KiB of valid UTF-8 whose only
+// control characters are newlines and tabs. If stdout ends with pdb's closing question, Tail adds
+// that question.
 func (r *Rank) Tail() string {
 	t := r.err.tail
 	if r.opts.Exact {

@@ -162,9 +162,9 @@ func take(dir *safefile.Root, run string) (io.Closer, error) {
 	return f, nil
 }
 
-// claim makes this process the owner unless another process is the owner, holds the lock, and
-// returns the owner. A full disk stops no job: an owner that could not be written keeps no other
-// run out.
+// claim makes this process the owner, unless another process is. It returns the owner, with a
+// shared lock on the file. A full disk stops no job, although an owner that could not be written
+// keeps no other run out.
 func claim(f *os.File, run string) Owner {
 	switch err := flock(f, unix.LOCK_EX|unix.LOCK_NB); {
 	case err == nil:

@@ -55,8 +55,8 @@ func (t *tail) text() string {
 	return visibleLines(lines[max(0, len(lines)-tailLines):], tailBytes)
 }
 
-// visibleLines joins lines without control characters other than newlines and tabs, and keeps the
-// last limit bytes.
+// visibleLines joins lines in their visible form ([console.AppendVisible]), and keeps the last
+// limit bytes.
 func visibleLines(lines [][]byte, limit int) string {
 	var out []byte
 	for i, line := range lines {

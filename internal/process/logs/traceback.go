@@ -20,9 +20,9 @@ const (
 
 // Traceback returns the text that torch's @record wrote into the error file about the exception
 // that ended the rank: the Python traceback, or else the message. It returns nothing without an
-// error file, as after a signal or os._exit. The text is valid UTF-8 without control characters
-// other than newlines and tabs, and at most the last 64 KiB. An error file that is unreadable, over
-// 1 MiB or in another format is an error.
+// error file, as after a signal or os._exit. The text is valid UTF-8 whose only control characters
+// are newlines and tabs, and at most the last 64 KiB. An error file that is unreadable, over 1 MiB
+// or in another format is an error.
 func (r *Rank) Traceback() (string, error) {
 	b, err := r.readErrorFile()
 	if errors.Is(err, fs.ErrNotExist) {

@@ -99,7 +99,8 @@ func before(a, b Judged) int { return cmp.Or(a.class()-b.class(), a.At.Compare(b
 
 // class is -1 for the root cause by the coordinator's decision, 0 for a possible root cause, and 2
 // for an echo. The coordinator takes the first failure that is not an echo, whether or not a rule
-// recognizes it. If a failure has no time and no rule recognizes it, it comes last, with class 1.
+// recognizes it. A failure that has no time and that no rule recognizes comes after all other
+// possible root causes, with class 1.
 func (j Judged) class() int {
 	switch {
 	case j.Decided:

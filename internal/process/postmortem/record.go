@@ -45,8 +45,8 @@ func (r record) desert(all []Judged) {
 	}
 }
 
-// exitedEarly notes a rank that exited with code 0. An exit after a failure counts only if it
-// proves to be the first, as in the coordinator.
+// exitedEarly notes a rank that exited with code 0. After a failure, an exit counts only if it was
+// the first such exit by its time, as in the coordinator.
 func (r *record) exitedEarly(x job.Exited) {
 	if r.early == nil {
 		r.early = map[int]*verdict.Early{}
@@ -155,8 +155,8 @@ func (r *record) end(f *report.Failure) {
 	}
 }
 
-// later adds a failure to the failures of the last attempt. If a signal ended a rank after another
-// rank had failed, golaunch stopped that rank.
+// later adds a failure to the failures of the last attempt. It leaves out a rank that a signal
+// ended after another rank had failed, because golaunch stopped that rank.
 func later(failed []report.Failure, x report.Failure) []report.Failure {
 	switch {
 	case x.Exit.OK() || len(failed) > 0 && x.Attempt < failed[0].Attempt:

@@ -46,13 +46,13 @@ type Command struct {
 	// Forker makes the process, if it can. If it is nil or fails, fork and exec make it, see
 	// [Process.Forked].
 	Forker Forker
-	// ForkOnly makes the failure of the Forker a failure to start.
+	// ForkOnly says that the command does not start if its Forker fails.
 	ForkOnly bool
 	// Serves says that a Forker makes forks of this process. The process's scope may then live as
 	// long as the supervisor, and nothing waits for its end.
 	Serves bool
-	// Looking, unless it is nil, is called before [Check] looks at a file: the file system may not
-	// answer.
+	// Looking, if set, is called before [Check] looks at a file. It lets the caller name the file
+	// if the file system does not answer.
 	Looking func(path string)
 }
 
@@ -73,11 +73,11 @@ type Birth struct {
 	Cgroup int
 	// Rights are the rights of the process's user; the rights of this process when nil.
 	Rights *safefile.Rights
-	// Born is called when there is a child, even if the child then fails. The error says why the
-	// process cannot be such a fork. After an error, nothing may be done with the process.
+	// Born is called when there is a child, even if the child then fails. Its error says why the
+	// process with this number cannot be such a fork. After an error, Fork must leave that process
+	// alone.
 	Born func(pid int) error
-	// Apart is called when the child has called setsid. The error says why the child has not done
-	// it.
+	// Apart is called when the child has called setsid. Its error says that this is not true.
 	Apart func() error
 }
 

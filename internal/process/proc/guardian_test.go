@@ -15,7 +15,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc/internal/record"
 )
 
-// everything has all strays that can be found when the supervisor is dead; SELF is this program.
+// everything is a script that starts all strays that can be found once the supervisor is dead; SELF
+// stands for this program.
 const everything = `
 	setsid sh -c "trap '' TERM; echo ready; sleep 1000" &
 	(setsid sh -c "trap '' TERM; sleep 1000 & echo ready; sleep 1000" &)
@@ -49,8 +50,8 @@ func TestSupervisorKilled(t *testing.T) {
 	})
 }
 
-// answer returns when the guardian has read all its messages: it was given the write end of a pipe
-// and has let go of it.
+// answer returns when the guardian has read all its messages. It gives the guardian the write end
+// of a pipe, and waits until the guardian has closed that end.
 func answer(s *Supervisor) error {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 // Linger waits until nothing of the scope runs, for at most the given time, and names what still
-// runs. The processes that were started must have exited: Linger is for the processes that they
-// have left. It returns at once if the scope is stopped or killed.
+// runs. The processes that were started must have exited: Linger waits for the processes that they
+// have left behind. It returns at once if the scope is stopped or killed.
 func (sc *Scope) Linger(limit time.Duration) ([]string, error) {
 	found := sc.trail()
 	deadline := time.Now().Add(limit)

@@ -21,8 +21,8 @@ type memoryPolicy struct {
 	nodes [maxNode / 64]uint64
 }
 
-// prefer gives the thread the memory policy that its next child inherits: to prefer a node's
-// memory, or the thread's first policy if node is nil.
+// prefer sets the memory policy that the thread's next child inherits: it prefers the memory of a
+// node, or is the thread's first policy if node is nil.
 func (t *thread) prefer(node *int) (err error) {
 	switch {
 	case node == nil && t.policy == nil:

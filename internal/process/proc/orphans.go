@@ -14,8 +14,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
-// reapDelay gathers the exits of orphans: a zombie does no harm for a second, and a look at /proc
-// takes milliseconds.
+// reapDelay is how long the reaper waits for more exits before it looks for orphans: a zombie does
+// no harm for a second, and a look at /proc takes milliseconds.
 const reapDelay = time.Second
 
 // orphanReaper reaps the orphans that a subreaper has adopted.
@@ -66,8 +66,8 @@ func (s *Supervisor) disownOrphans() error {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 }
 
-// isOrphan reports whether this process has adopted a process. Ranks and the guardian are known,
-// and this program's other children are in its session.
+// isOrphan reports whether this process has adopted a process. Ranks and the guardian are in the
+// table, and this program's other children are in its session.
 func (s *Supervisor) isOrphan(st procfs.Stat) bool {
 	return st.PPID == os.Getpid() && st.Session != s.orphans.session && !s.table.knows(st)
 }
@@ -77,9 +77,9 @@ func (s *Supervisor) unmarked(match func(procfs.Stat) bool) *sweep.Unmarked {
 	return &sweep.Unmarked{Match: match, Since: s.since, Known: s.table.all()}
 }
 
-// orphansOf finds the orphans without a mark when a scope ends; nil if there are none, as with
-// cgroups. They may belong to another scope, so the last scope takes them. Scopes of fork servers
-// live on, and keep the orphans with their marks.
+// orphansOf returns the orphans without a mark that end with a scope. It returns nil with cgroups,
+// where there are none, and while other scopes live: such an orphan may belong to any scope, so it
+// ends with the last one. Scopes of fork servers live on, and keep the orphans with their marks.
 func (s *Supervisor) orphansOf(ending *Scope) *sweep.Unmarked {
 	if s.home != nil || !s.opts.Subreaper {
 		return nil

@@ -40,14 +40,14 @@ func (t *pidTable) claim(pid int) bool {
 	return !known
 }
 
-// reap reaps a child that has exited. The table forgets it first, while the number is still its
-// own.
+// reap reaps a child that has exited. The table forgets the child first, while the number still
+// belongs to it.
 func (t *pidTable) reap(pid int) {
 	t.mu.Lock()
 	delete(t.pids, pid)
 	t.mu.Unlock()
 	for {
-		// An error other than EINTR says that another part of the program has reaped the child.
+		// Any error except EINTR says that another part of the program has reaped the child.
 		if _, err := unix.Wait4(pid, nil, 0, nil); err != unix.EINTR {
 			return
 		}
@@ -61,10 +61,10 @@ func (t *pidTable) asking(n int) {
 	t.asked += n
 }
 
-// knows reports whether this supervisor has started a process that the caller has seen. If it has,
-// the fork has begun, and the process is in the table once no fork is in flight. A Forker may take
-// long, and knows does not wait for it: while a Forker is at work, all processes in a known session
-// count.
+// knows reports whether this supervisor has started a process that the caller has found in /proc.
+// The fork of such a process has begun, so knows waits until no fork is in flight: then the process
+// is in the table. It does not wait for a Forker, which may take long. While a Forker is at work,
+// it takes all processes in the sessions of processes in the table for its own.
 func (t *pidTable) knows(st procfs.Stat) bool {
 	t.forks.Lock()
 	defer t.forks.Unlock()

@@ -24,8 +24,8 @@ type Process struct {
 	unforked error
 }
 
-// Kept returns a process that the keeper supervises, and whether a Forker made it, or why not. The
-// caller must call end once, with how and when the process ended.
+// Kept returns a process that the keeper supervises. [Process.Forked] will return forked and
+// unforked. The caller must call end once, with how and when the process ended.
 func Kept(pid int, forked bool, unforked error) (p *Process, end func(report.Exit, time.Time)) {
 	p = &Process{pid: pid, forked: forked, unforked: unforked, done: make(chan struct{})}
 	return p, func(exit report.Exit, at time.Time) {

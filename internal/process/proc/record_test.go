@@ -16,7 +16,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc/internal/record"
 )
 
-// left has processes that no death signal reaches; SELF is this program.
+// left is a script that starts processes that no death signal reaches.
 const left = `
 	setsid sh -c 'echo ready; sleep 1000' &
 	sh -c 'sleep 1000' &
@@ -82,7 +82,7 @@ func endedByNext(t *testing.T, h *killable, out *output) {
 	}
 }
 
-// The processes of an ended container are invisible, but its cgroup is not, unless it was the
+// The processes of an ended container are invisible. Its cgroup is visible, if that was not the
 // container's own.
 func TestNextSupervisorRemovesTheCgroupOfAContainer(t *testing.T) {
 	needCgroup(t)

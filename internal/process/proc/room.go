@@ -11,9 +11,9 @@ import (
 	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
-// Room fails if a limit allows fewer new processes: pids.max of this cgroup or of one above it, or
-// RLIMIT_NPROC of the processes' user, which counts threads and does not bind root. A limit that
-// cannot be read counts as none.
+// Room fails if a limit allows fewer new processes than the given number: pids.max of this cgroup
+// or of one above it, or RLIMIT_NPROC of the processes' user, which counts threads and does not
+// bind root. A limit that cannot be read counts as none.
 func Room(processes int, of *safefile.Rights) error {
 	if room, why := cgroup.ProcessRoom(); processes > room {
 		return fmt.Errorf("%d ranks need as many processes, and this cgroup has room for %d (%s): raise it (docker run --pids-limit; TasksMax= of a systemd unit)",

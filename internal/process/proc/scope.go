@@ -27,14 +27,14 @@ type Scope struct {
 	group scopeGroup
 	// killed says that from now on SIGKILLs come from this program.
 	killed atomic.Bool
-	// rush ends grace periods, which hurry closes.
+	// rush ends grace periods when hurry closes it.
 	rush  chan struct{}
 	hurry func()
 	forks scopeForks
 
 	mu sync.Mutex
-	// procs is complete once the scope is barred. The kernel does not reuse the numbers of these
-	// processes until the scope has ended.
+	// procs has the processes that were started, and does not grow once the scope is barred. The
+	// kernel does not reuse the numbers of these processes until the scope has ended.
 	procs         []*Process
 	barred, ended bool
 
@@ -110,8 +110,8 @@ func (sc *Scope) Start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// keepsLease kills the scope and returns an error if the lease has expired: this process was
-// stopped, and the guardian may have killed the scope before the newest fork.
+// keepsLease kills the scope and returns an error if the lease has expired. In that case this
+// process was stopped, and the guardian may have killed the scope before the newest fork.
 func (sc *Scope) keepsLease() error {
 	if !sc.sup.guard.Expired(BootTime()) {
 		return nil
@@ -186,7 +186,7 @@ func (sc *Scope) enlist(p *Process) {
 	}
 }
 
-// explain marks an out-of-memory kill.
+// explain marks the exit of a process that the kernel killed for want of memory.
 func (sc *Scope) explain(p *Process) {
 	if p.exit.Signal == int(unix.SIGKILL) && !sc.killed.Load() {
 		p.exit.OOM = sc.group.oom.Claim()

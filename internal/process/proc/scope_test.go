@@ -323,7 +323,7 @@ func TestOrphansAreReaped(t *testing.T) {
 
 func TestNothingIsLeftOpen(t *testing.T) {
 	ways(t, func(t *testing.T, opts Options) {
-		s, err := New(opts) // the runtime opens such files once, from here on
+		s, err := New(opts) // the runtime opens files of its own, once
 		must(t, err)
 		must(t, s.Close())
 		before := descriptorsOpen(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
-// waiter is a process of the scope that was made by a Forker and waits to become the process of a
+// waiter is a process of the scope that a Forker made, and that waits to become the process of a
 // command.
 type waiter struct {
 	*Process
@@ -23,8 +23,8 @@ type waiter struct {
 }
 
 // Ahead asks a Forker for a process that waits in the scope. A later Start with that Forker then
-// needs no fork. The process ends with [Scope.Dismiss], when the scope is stopped or killed, or
-// when this process dies.
+// needs no fork. The waiting process ends with [Scope.Dismiss], when the scope is stopped or
+// killed, or when the calling process dies.
 func (sc *Scope) Ahead(f Forker, as *safefile.Rights) error {
 	if err := sc.sup.guard.Ready(); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (sc *Scope) Dismiss() {
 	}
 }
 
-// waits returns a process of a Forker that waits in the scope, or nil.
+// waits returns a process that a Forker made and that waits in the scope, or nil.
 func (sc *Scope) waits(f Forker) *waiter {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
@@ -90,8 +90,8 @@ func (sc *Scope) await(f Forker, as *safefile.Rights) (*waiter, error) {
 	return &waiter{p, f, fork}, nil
 }
 
-// forkByServer asks the command's Forker for the process, unless a process waits that can become
-// it. Nothing waits for the Forker except signals and stops of this scope.
+// forkByServer makes the process of a command from a process of the command's Forker that waits in
+// the scope, or else asks the Forker for one. Meanwhile, only signals and stops of this scope wait.
 func (sc *Scope) forkByServer(c *Command, files []uintptr) (*Process, error) {
 	sc.forks.asking.RLock()
 	defer sc.forks.asking.RUnlock()
@@ -127,19 +127,20 @@ func (w *waiter) discard() {
 	w.Process.discard()
 }
 
-// discard kills a process that cannot be used. Its scope reaps it.
+// discard kills a process that cannot be used. The scope reaps the process.
 func (p *Process) discard() {
 	p.handle.Kill()
 	go p.wait(func(*Process) {})
 }
 
-// admit adds a process if a Forker says that it is a fork of the Forker's server, and if it can be
-// such a fork. A server may be another user's process and claim anything, but this process, which
-// may be root's, signals, moves and kills the processes that it admits.
+// admit adds a process that a Forker calls a fork of its server, if the process can be such a fork.
+// A server may be another user's process and claim anything, while this process, which may be
+// root's, signals, moves and kills the processes that it admits.
 //
-// Until it is reaped, a child of this process keeps its number. No process is reaped that is in the
-// table, or that was forked by a server while a Forker is at work, see [pidTable.knows]. So all
-// facts found out about the number hold for as long as the process is in the scope.
+// A child of this process keeps its number until it is reaped. Orphans are reaped at any time, but
+// processes in the table do not count as orphans, nor do forks of servers while a Forker is at
+// work, see [pidTable.knows]. So the facts found out about a number stay true while the process is
+// in the scope.
 func (sc *Scope) admit(pid int, as *safefile.Rights) (*Process, error) {
 	h := procfs.Open(pid)
 	err := sc.sup.checkFork(h, as)
@@ -155,8 +156,9 @@ func (sc *Scope) admit(pid int, as *safefile.Rights) (*Process, error) {
 	return p, nil
 }
 
-// checkFork returns an error unless a process can be a fork of a server: it is a child of this
-// process, in the session of a process that has [Command.Serves], and runs with the given rights.
+// checkFork returns an error if a process cannot be a fork of a server. Such a fork is a child of
+// this process, is in the session of a process that has [Command.Serves], and runs with the given
+// rights.
 func (s *Supervisor) checkFork(h procfs.Handle, as *safefile.Rights) error {
 	st, err := checkChild(h, as)
 	if err == nil && !s.serving(st.Session) {
@@ -165,7 +167,7 @@ func (s *Supervisor) checkFork(h procfs.Handle, as *safefile.Rights) error {
 	return err
 }
 
-// separate returns an error unless an admitted process has moved to a session of its own.
+// separate returns an error if an admitted process has not moved to a session of its own.
 func (p *Process) separate(as *safefile.Rights) error {
 	st, err := checkChild(p.handle, as)
 	if err == nil && st.Session != p.pid {
@@ -177,8 +179,9 @@ func (p *Process) separate(as *safefile.Rights) error {
 	return nil
 }
 
-// checkChild needs a pidfd. There is no pidfd for a thread, or for a number that names no process
-// or several.
+// checkChild returns an error if a process is not a child of this one with the given rights. It
+// needs a pidfd, which does not exist for a thread, or for a number that names no process or
+// several.
 func checkChild(h procfs.Handle, as *safefile.Rights) (procfs.Stat, error) {
 	if !h.Pinned() {
 		return procfs.Stat{}, errors.New("there is no such process")
@@ -192,14 +195,14 @@ func checkChild(h procfs.Handle, as *safefile.Rights) (procfs.Stat, error) {
 	case as != nil && !slices.Equal(owners(h.PID), slices.Repeat([]int{int(as.UID)}, 4)):
 		return procfs.Stat{}, fmt.Errorf("it does not run as uid %d alone", as.UID)
 	}
-	// If the process exists now, the number named this process when it was read.
+	// If the process still exists now, st is about this process: its number had no other owner.
 	return st, h.Exists()
 }
 
 // owners returns the real, effective, saved and file system uids of a process (proc_pid_status(5)).
 func owners(pid int) []int { return procfs.Numbers(strings.Fields(procfs.Status(pid, "Uid"))) }
 
-// serving reports whether a session is that of a fork server.
+// serving reports whether a session belongs to a fork server.
 func (s *Supervisor) serving(session int) bool {
 	s.mu.Lock()
 	var servers []*Scope
@@ -213,7 +216,8 @@ func (s *Supervisor) serving(session int) bool {
 }
 
 // collect ends and reaps forks of the scope's servers that no Forker has admitted: these forks are
-// still in the servers' sessions. A subreaper reaps them anyway.
+// still in the servers' sessions. With Options.Subreaper there is nothing to do, because the orphan
+// reaper reaps them.
 func (sc *Scope) collect(deadline time.Time) error {
 	if !sc.forks.serves.Load() || sc.sup.opts.Subreaper {
 		return nil

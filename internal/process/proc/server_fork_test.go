@@ -148,7 +148,7 @@ func TestFalseForks(t *testing.T) {
 		{"a thread", thread, "no such process"},
 	} {
 		if err := examineNumber(s, is.pid); is.pid <= 1 && err == nil {
-			t.Fatalf("%s is taken for a fork", is.what) // and is not tried: its end would end this machine's processes
+			t.Fatalf("%s is taken for a fork", is.what) // ending it would end this machine's processes
 		}
 		if n := name(is.pid); n.born == nil || !strings.Contains(n.born.Error(), is.want) {
 			t.Errorf("%s is a fork because %v, want %q", is.what, n.born, is.want)

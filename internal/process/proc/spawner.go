@@ -10,20 +10,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread is an operating system thread that forks ranks. PR_SET_PDEATHSIG fires when the thread
-// that forked ends, so these threads end only with the supervisor, when no rank is left.
+// thread is an operating system thread that forks ranks. A rank gets the signal of PR_SET_PDEATHSIG
+// when the thread that forked it ends. So these threads end only with the supervisor, when no rank
+// is left.
 type thread struct {
 	// all is the thread's set of CPUs before it bound a rank; err is the reason if the set is
 	// unknown.
 	all   unix.CPUSet
 	err   error
 	bound bool
-	// policy is its memory policy before it gave a rank another; nil until then.
+	// policy is the thread's first memory policy; nil until the thread gives a rank another policy.
 	policy *memoryPolicy
 }
 
 func spawn(work <-chan func(*thread)) {
-	// The thread is never unlocked: another goroutine could otherwise end it.
+	// The thread stays locked to this goroutine, since another goroutine could end it.
 	runtime.LockOSThread()
 	var t thread
 	t.err = unix.SchedGetaffinity(0, &t.all)
@@ -32,8 +33,8 @@ func spawn(work <-chan func(*thread)) {
 	}
 }
 
-// fork starts c as path. From its first instant the child has the death signal, a new session and
-// the cgroup.
+// fork starts c with the program at path. From its first instant the child has the death signal, a
+// new session and the cgroup.
 func (s *Supervisor) fork(path string, c *Command, marker string, files []uintptr, cgroup int) (int, *StartError) {
 	attr := &syscall.ProcAttr{
 		Dir:   c.Dir,
@@ -93,7 +94,7 @@ func (t *thread) bind(cpus []int) error {
 	return nil
 }
 
-// descriptors returns the files that become 0, 1 and 2 of a process.
+// descriptors returns the files that become the descriptors 0, 1 and 2 of a process.
 func descriptors(null *os.File, files ...*os.File) ([]uintptr, error) {
 	fds := make([]uintptr, len(files))
 	for i, f := range files {

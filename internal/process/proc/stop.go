@@ -123,7 +123,7 @@ func (sc *Scope) Close() error {
 }
 
 // bar refuses new processes, waits for the processes that are being forked, and ends the processes
-// that wait.
+// that wait for a command.
 func (sc *Scope) bar() {
 	defer sc.Dismiss()
 	sc.forks.asking.Lock()
@@ -135,8 +135,8 @@ func (sc *Scope) bar() {
 	sc.barred = true
 }
 
-// awaitLeaders waits for all processes that were started, and returns false if the deadline or rush
-// came first.
+// awaitLeaders waits for all processes that were started. It returns false if the deadline passes
+// or rush is closed first.
 func (sc *Scope) awaitLeaders(deadline time.Time, rush <-chan struct{}) bool {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
@@ -176,8 +176,8 @@ func (sc *Scope) end() error {
 	deadline := time.Now().Add(procfs.KillLimit)
 	found := sc.trail()
 	err := found.Kill()
-	// When the leaders are dead, the cgroup is often empty too, but the kernel delays the event
-	// that says so by up to 10 ms.
+	// Wait for the leaders first. When they are dead, the cgroup is often empty too, but the kernel
+	// delays the event that says so by up to 10 ms.
 	if !sc.awaitLeaders(deadline, nil) {
 		err = procfs.Survivors(nil)
 	}

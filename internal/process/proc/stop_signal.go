@@ -15,13 +15,14 @@ import (
 // A signal to a whole process group harms a rank whose processes depend on each other: data loader
 // workers die of SIGTERM at once, and the trainer dies of their death instead of saving. So a
 // signal goes to the process that can act on it: the leader, or, if the leader does not catch the
-// signal (a shell, conda run, numactl), the topmost descendants that catch it. The other processes
-// get SIGTERM once these have ended. If no process catches the signal, the whole group gets it.
+// signal (a shell, conda run, numactl), the topmost descendants that catch it. Once the signalled
+// processes have ended, the other processes get SIGTERM. If no process catches the signal, the
+// whole group gets it.
 //
-// A terminal sends SIGINT and SIGQUIT to a whole group. Programs that start others (bash, uv, a
-// launcher in Python) rely on that: they catch these two, wait for the other program, and do not
-// pass them on. So the whole group gets these signals. Once the processes that catch them have
-// ended, the others get SIGTERM.
+// A terminal sends SIGINT and SIGQUIT to a whole group. Programs that start other programs (bash,
+// uv, a launcher in Python) rely on that: they catch these two signals, wait for the other program,
+// and do not pass the signals on. So the whole group gets these signals. Once the processes that
+// catch the signals have ended, the other processes get SIGTERM.
 
 // fromTerminal reports whether programs expect a signal to reach the whole process group.
 func fromTerminal(sig unix.Signal) bool { return sig == unix.SIGINT || sig == unix.SIGQUIT }
@@ -78,8 +79,8 @@ func (f family) catchers(group int, sig unix.Signal) (found []procfs.Stat) {
 // conda run), in bytes.
 const wrapperMemory = 64 << 20
 
-// Catches reports whether the program of a rank catches a signal, and may save a checkpoint then.
-// The program is the leader, or the process that a leader starts if the leader does nothing else.
+// Catches reports whether the program of a rank catches a signal, and so may save a checkpoint. The
+// program is the leader, or the process that a leader starts if the leader does nothing else.
 // Helpers of a program do not count: copies of it, such as data loader workers, and all helpers of
 // a large program. SIGINT and SIGQUIT do not count either, since Python catches them for every
 // program.
@@ -172,7 +173,8 @@ func open(processes []procfs.Stat) []procfs.Handle {
 	return handles
 }
 
-// awaitEnd waits until processes have ended, and returns false if the deadline or rush came first.
+// awaitEnd waits until processes have ended. It returns false if the deadline passes or rush is
+// closed first.
 func awaitEnd(handles []procfs.Handle, deadline time.Time, rush <-chan struct{}) bool {
 	for len(handles) > 0 {
 		if !procfs.AwaitAll(handles, deadline, rush) {

@@ -6,8 +6,9 @@
 //   - a cgroup v2 of the scope, where one can be made: cgroup.kill reaches everything that was forked
 //     (Linux 5.14 and later);
 //   - else each rank's session, a marker in the environment of its descendants, and orphans that the
-//     supervisor adopts as their subreaper. A process then escapes only if it has left its session,
-//     cleared its environment and lost its parent, and if the supervisor is no subreaper or was killed.
+//     supervisor adopts as their subreaper. A process can then escape if it has left its session,
+//     cleared its environment and lost its parent. A supervisor that lives and is a subreaper ends
+//     even such a process.
 //
 // If the supervisor's process dies, even by SIGKILL, PR_SET_PDEATHSIG kills the ranks, and the
 // guardian, a small helper process ("rankguard"), kills all scopes. If both die at once, the user's
@@ -161,7 +162,7 @@ func (s *Supervisor) Scope(name string) (*Scope, error) {
 	return sc, nil
 }
 
-// Renew gives all ranks a lease from now on: the guardian kills every scope unless Renew is called
+// Renew gives all ranks a lease from now on: the guardian kills every scope if Renew is not called
 // again in time. 0 ends the lease. The time counts while the machine sleeps or is paused
 // (CLOCK_BOOTTIME), and while this process is stopped.
 func (s *Supervisor) Renew(lease time.Duration) {
@@ -172,9 +173,10 @@ func (s *Supervisor) Renew(lease time.Duration) {
 	s.guard.Renew(BootTime() + lease)
 }
 
-// Hold gives the guardian duplicates of at most 128 sockets, which replace those of the last call.
-// Once no rank lives, and this process has died or closed the supervisor, the guardian sends the
-// proof of that on each socket and closes it. Until then this process may use the sockets freely.
+// Hold gives the guardian duplicates of at most 128 sockets, which replace the duplicates of the
+// last call. Once no rank lives, and this process has died or closed the supervisor, the guardian
+// sends the proof of that on each socket and closes it. Until then this process may use the sockets
+// freely.
 func (s *Supervisor) Hold(files ...*os.File) error {
 	if len(files) > guardian.MaxHeld {
 		return fmt.Errorf("hold %d files: %d at most", len(files), guardian.MaxHeld)

@@ -43,8 +43,8 @@ func TestMain(m *testing.M) {
 	os.Exit(withRecords(m))
 }
 
-// withRecords makes supervisors of these tests find no processes except those that other
-// supervisors of these tests left.
+// withRecords makes supervisors of these tests find only processes that other supervisors of these
+// tests have left.
 func withRecords(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "records-")
 	if err == nil {
@@ -129,8 +129,8 @@ func superviseHelper(text string) {
 	select {}
 }
 
-// eatMemory touches more memory than the test's cgroup allows, in one call, which is fast enough
-// while guardians are stopped.
+// eatMemory touches more memory than the test's cgroup allows. It does so in one call, which ends
+// before the stopped guardian is replaced.
 func eatMemory() {
 	_, err := unix.Mmap(-1, 0, 128<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
 	fmt.Println("128 MiB fit in 64: ", err)

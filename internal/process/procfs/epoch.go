@@ -19,8 +19,8 @@ type Epoch struct {
 	// At is the time of the moment, by [BootTime].
 	At time.Duration
 	// Last is the newest process number; 0 where the kernel does not say. Forks is the number of
-	// processes and threads that the machine has started. Threads is the number of those that live:
-	// the kernel skips their numbers.
+	// processes and threads that the machine has started. Threads is the number of living processes
+	// and threads: the kernel skips their numbers.
 	Last           int
 	Forks, Threads uint64
 }
@@ -64,9 +64,10 @@ func readKernel(path string) string {
 }
 
 const (
-	// reservedPIDs are not handed out a second time (RESERVED_PIDS in kernel/pid.c).
+	// reservedPIDs is where the kernel's numbers begin again after the highest (RESERVED_PIDS in
+	// kernel/pid.c).
 	reservedPIDs = 300
-	// epochSlack is for processes that start while an epoch is read.
+	// epochSlack is a margin for processes that start while an epoch is read.
 	epochSlack = 1000
 )
 

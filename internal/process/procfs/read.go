@@ -8,7 +8,7 @@ import (
 )
 
 // ReadFile is [os.ReadFile] for files that the kernel makes when they are read. It needs half as
-// many system calls, since such a file has no size, and reading it never waits.
+// many system calls, because such a file has no size and can be read without waiting.
 func ReadFile(path string) (text []byte, err error) {
 	fd, err := again(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {

@@ -17,8 +17,8 @@ type Stat struct {
 	PID, PPID, Group, Session int
 	Comm                      string
 	State                     byte
-	// Ticks is the processor time in units of Tick. Faults is the number of page faults without a
-	// disk. Both include children that were reaped.
+	// Ticks is the processor time in units of Tick. Faults is the number of page faults that needed
+	// no disk. Both include children that were reaped.
 	Ticks, Faults uint64
 	// Pages is the number of pages in memory, shared pages included.
 	Pages uint64

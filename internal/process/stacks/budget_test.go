@@ -53,7 +53,7 @@ func (c crowd) word(addr uint64) uint64 {
 	return 0
 }
 
-// state is the member of a thread.
+// state returns a member of a thread's structure.
 func (c crowd) state(i, member uint64) uint64 {
 	switch {
 	case member == 8 && i+1 < uint64(c.threads):
@@ -66,7 +66,7 @@ func (c crowd) state(i, member uint64) uint64 {
 	return 0
 }
 
-// frame is the member of a call.
+// frame returns a member of a call's frame.
 func (c crowd) frame(i, member uint64) uint64 {
 	switch {
 	case member == 24 && (i+1)%uint64(c.calls) > 0:
@@ -87,7 +87,8 @@ func (c crowd) page(addr uint64, page []byte) error {
 	return nil
 }
 
-// TestCrowd has more threads and calls than are reported: the functions of the others are not read.
+// TestCrowd has more threads and calls than are reported: the functions of unreported calls are not
+// read.
 func TestCrowd(t *testing.T) {
 	c := crowd{threads: 2 * maxThreads, calls: maxFrames + 33, table: 2}
 	read := map[uint64]bool{}

@@ -10,7 +10,7 @@ import (
 
 const (
 	maxHeaders = 64   // program headers of a file
-	maxDynamic = 256  // entries of its dynamic section
+	maxDynamic = 256  // entries of a file's dynamic section
 	maxChain   = 4096 // symbols with the same hash
 )
 
@@ -65,7 +65,8 @@ func imageAt(m *memory, base uint64) (*image, error) {
 	return img, img.dynamic(dynamic+img.bias, base)
 }
 
-// dynamic finds the symbol tables. glibc relocates their addresses, musl does not.
+// dynamic finds the symbol tables. glibc has replaced the tables' addresses by relocated ones, musl
+// has not.
 func (img *image) dynamic(at, base uint64) error {
 	for range maxDynamic {
 		tag, err := img.word(at)

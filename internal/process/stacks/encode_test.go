@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// cleaned returns a sample as it arrives.
+// cleaned returns a sample as it is after Encode and Decode.
 func cleaned(s Sample) Sample {
 	s.Missing = visible(s.Missing)
 	var threads []Thread

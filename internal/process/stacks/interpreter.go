@@ -10,7 +10,7 @@ const (
 	maxInterpreters = 64
 	maxStates       = 4096    // threads of an interpreter
 	maxDepth        = 1 << 16 // frames of a thread
-	// attempts is how often a process is read until two readings agree.
+	// attempts is how often a process is read at most until two readings agree.
 	attempts = 6
 	// tags are the bits of an object pointer that 3.14 uses for other purposes.
 	tags = 7
@@ -35,19 +35,22 @@ type stack struct {
 	tid            int // the kernel's number of the thread on this node, or 0
 	gil, moves     bool
 	calls          []call
-	// depth is the number of calls when the frames were read; calls has the outermost of these.
+	// depth is the number of calls when the frames were read; calls may have only the outermost of
+	// these calls.
 	depth int
 }
 
-// hidden reports whether a call is in the middle of a long stack and not reported.
+// hidden reports whether a call is left out of the sample, because it is in the middle of a long
+// stack.
 func (s stack) hidden(i int) bool {
 	outer := len(s.calls) - 1 - i // calls outside of it
 	return outer >= maxFrames/2 && outer < s.depth-maxFrames/2
 }
 
 // steady returns the stacks on which two readings in a row agree, the main thread first. If the two
-// readings of a thread do not agree, it returns the calls that both have. It reads the functions
-// between the two readings, so they are the functions of these calls.
+// readings of a thread do not agree, it returns the calls that both have. Between the two readings
+// it reads the functions of the calls. So if both readings have a call, this is the call's
+// function.
 func (r *reader) steady(runtime uint64) ([]stack, error) {
 	var before, common []stack
 	var err error

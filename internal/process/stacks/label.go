@@ -7,8 +7,8 @@ import (
 )
 
 // label returns a set of ranks as a text for people, with at most the given number of bytes:
-// r0-36,38-511, or r0-511 -r37 if few are missing. If the text would be too long, it has the count
-// of the other ranks.
+// r0-36,38-511, or r0-511 -r37 if few are missing. If the text would be too long, it names the
+// first ranks and counts the others.
 func label(s fold.Ranks, most int) string {
 	if len(s) == 0 {
 		return "no rank"
@@ -33,8 +33,8 @@ func all(s fold.Ranks) string {
 	return string(text)
 }
 
-// withGaps writes a set as all ranks from its first to its last, less some. It returns nothing if
-// more ranks are missing than present.
+// withGaps writes a set as the range from its first to its last rank, minus the missing ranks. It
+// returns nothing if more ranks are missing than present.
 func withGaps(s fold.Ranks) string {
 	gaps := s.Gaps()
 	if len(gaps) == 0 || gaps.Len() >= s.Len() {

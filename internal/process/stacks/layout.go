@@ -11,19 +11,20 @@ type layout struct {
 	major, minor int
 	// The runtime and an interpreter.
 	interpreters, nextInterpreter, threads uint64
-	// The interpreter lock: in the runtime, or in the structure that an interpreter points to at
-	// lock.
+	// The interpreter lock is in the runtime, or in a structure to which an interpreter has a
+	// pointer at lock.
 	lock, holder, locked uint64
 	lockOfInterpreter    bool
-	// A thread. Its frame is behind a pointer to a C frame, at cFrame in it. native is 0 if the
-	// thread does not have its kernel number.
+	// A thread. With cFrames, the thread points to a C frame, and cFrame is the offset in it of the
+	// pointer to the frame. native is 0 if the thread does not have its kernel number.
 	nextThread, interpreter, frame, thread, native uint64
 	cFrames                                        bool
 	cFrame                                         uint64
-	// A frame. owner is 0 if there is none; a frame whose owner is shim or above runs no code.
+	// A frame. owner is 0 if frames of the version have no owner. A frame whose owner is shim or
+	// above runs no code.
 	code, back, instruction, owner uint64
 	shim                           byte
-	// A code object. instructions is 0 if a frame has the index of the instruction and not its
+	// A code object. instructions is 0 if a frame has the index of the instruction instead of its
 	// address.
 	file, name, qualname, lines, firstLine, instructions uint64
 	// Objects, types, bytes and strings: where the characters are if they are ASCII, and if not.

@@ -17,7 +17,7 @@ func (co *code) line(instruction uint64, minor int) int {
 	return bounded(increments(co.lines, co.first, int(int32(instruction))))
 }
 
-// bounded is a line number, or 0 if it cannot be one.
+// bounded returns line, or 0 if that cannot be a line number.
 func bounded(line int) int {
 	if line < 0 || line > 1<<30 {
 		return 0
@@ -25,8 +25,8 @@ func bounded(line int) int {
 	return line
 }
 
-// increments reads the table of Python up to 3.9: bytes of instructions and lines from one entry to
-// the next.
+// increments reads the line table of Python up to 3.9. An entry has the number of bytes of
+// instructions, and the number of lines, from one entry to the next.
 func increments(table []byte, line, at int) int {
 	end := 0
 	for ; len(table) >= 2; table = table[2:] {
@@ -38,8 +38,8 @@ func increments(table []byte, line, at int) int {
 	return line
 }
 
-// ranges reads the table of 3.10: the number of bytes that have a line, and the distance of this
-// line from the line before; -128 means no line.
+// ranges reads the line table of 3.10. An entry has the number of bytes of instructions with the
+// same line, and the distance of this line from the line before; -128 means no line.
 func ranges(table []byte, line, at int) int {
 	end := 0
 	for ; len(table) >= 2; table = table[2:] {
@@ -65,9 +65,9 @@ const (
 	noLocation  = 15
 )
 
-// locations reads the table since 3.11. The first byte of an entry has the highest bit set, the
-// kind, and the number of two-byte instructions less one. Columns follow, or for two kinds a number
-// of lines.
+// locations reads the line table since 3.11. In the first byte of an entry, the highest bit is set.
+// The other bits are the kind, and one less than the number of two-byte instructions. The following
+// bytes are columns; for two kinds, they begin with a number of lines.
 func locations(table []byte, line, at int) int {
 	end := 0
 	for len(table) > 0 {

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLines compares the lines that this package reads in tables with those that each Python
+// TestLines compares the lines that this package reads in tables with the lines that each Python
 // reports.
 func TestLines(t *testing.T) {
 	for _, python := range pythons(t) {
@@ -56,8 +56,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// place returns the value that a frame of a Python version stores for a byte of a function whose
-// instructions are at 1<<20.
+// place returns the value by which a frame of a Python version says that it is at a byte of a
+// function, whose instructions are at 1<<20.
 func place(at, minor int) uint64 {
 	switch {
 	case minor >= 11:

@@ -17,7 +17,7 @@ const (
 	pageSize = 4096
 	// maxPages bounds the pages kept between two calls of forget: 16 MiB.
 	maxPages = 4096
-	// maxBytes bounds all reads of a process's memory, which ends walks in a circle.
+	// maxBytes bounds all reads of a process's memory together, so that a walk in a circle ends.
 	maxBytes = 16 << 20
 	// maxKept bounds the reused memory in bytes.
 	maxKept = 2 << 20
@@ -37,9 +37,9 @@ type memory struct {
 	fetch func(addr uint64, page []byte) error
 	// over returns the reason why reading should end, or nil.
 	over  func() error
-	pages map[uint64]int // the place in slab of the page at an address
+	pages map[uint64]int // the place of a page in slab, by the page's address
 	slab  []byte
-	left  int // of maxBytes
+	left  int // bytes of maxBytes that may still be read
 }
 
 var memories = sync.Pool{New: func() any { return &memory{pages: make(map[uint64]int)} }}
@@ -78,7 +78,7 @@ func open(pid int) (openMemory, error) {
 
 func (o openMemory) close() { _ = unix.Close(int(o)) } // nothing was written
 
-// page fills a page (proc_pid_mem(5)).
+// page fills a page from the process's memory (proc_pid_mem(5)).
 func (o openMemory) page(addr uint64, page []byte) error {
 	n, err := unix.Pread(int(o), page, int64(addr))
 	switch {
@@ -108,8 +108,8 @@ func (m *memory) page(addr uint64) ([]byte, error) {
 	return m.slab[at:], nil
 }
 
-// spend counts n bytes. It refuses further reads, for good, once the bound is exceeded or no caller
-// waits.
+// spend counts n bytes. Once the bound is exceeded or no caller waits, it refuses this and all
+// later reads.
 func (m *memory) spend(addr uint64, n int) error {
 	if n < 0 || n > maxRead || addr < pageSize || addr+uint64(n) < addr {
 		return fmt.Errorf("%d bytes at %#x are no object: %w", n, addr, unix.EFAULT)

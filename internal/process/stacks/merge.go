@@ -20,11 +20,11 @@ type MergeOptions struct {
 
 // Tree has the merged stacks of all ranks.
 type Tree struct {
-	// Ranks are the ranks in the tree, and Processes their number of processes.
+	// Ranks are the ranks in the tree, and Processes is the number of their processes.
 	Ranks     fold.Ranks `json:"ranks"`
 	Processes int        `json:"processes"`
-	// Groups are threads with the same job in different processes: main threads first, then the
-	// groups of the fewest ranks.
+	// Groups have the threads that do the same work in different processes: the main threads first,
+	// then the groups of the fewest ranks.
 	Groups []Group `json:"groups"`
 	// Missing are the reasons why the stacks of some ranks are incomplete.
 	Missing []Missing `json:"missing"`
@@ -106,7 +106,7 @@ const (
 )
 
 // entry distinguishes a thread from other threads of its process, but not from its counterparts in
-// other processes. Thread names would not do, because they count up.
+// other processes. Thread names would not do, because Python numbers them.
 func (t Thread) entry() string {
 	if t.Main {
 		return mainEntry
@@ -172,8 +172,8 @@ func (n *Node) sort() {
 	}
 }
 
-// innermost reports whether threads are in this call itself. If threads have called other functions
-// from the same call and line, that call is another node.
+// innermost reports whether n is the innermost call of its threads. A call from which threads have
+// called other functions is another node, even at the same line.
 func (n *Node) innermost() bool {
 	return !slices.ContainsFunc(n.Nodes, func(c *Node) bool { return c.Wait == "" })
 }

@@ -29,7 +29,8 @@ const (
 
 var spyTurns = make(chan struct{}, maxSpies)
 
-// spied runs py-spy after an error. Without py-spy it returns that error.
+// spied runs py-spy when the stacks could not be read because of an error. Without py-spy it
+// returns that error.
 func spied(ctx context.Context, p Process, because error) ([]Thread, bool, error) {
 	path := spy(p)
 	if path == "" {
@@ -50,9 +51,10 @@ func spied(ctx context.Context, p Process, because error) ([]Thread, bool, error
 	return parseSpy(out, p.PID)
 }
 
-// spy returns the path of py-spy in golaunch's own PATH, not of a py-spy that a job installed,
-// because it runs outside of the job. No py-spy reads ranks of another user: as that user it would
-// be a process outside of the job, and as root it would trust the memory of the ranks.
+// spy returns the path of py-spy in golaunch's own PATH. A py-spy that a job installed does not
+// count, because py-spy runs outside of the job. For ranks of another user spy returns nothing: a
+// py-spy that ran as that user would be the user's process outside of the job, and a py-spy that
+// ran as root would trust the memory of the ranks.
 func spy(p Process) string {
 	path, err := exec.LookPath("py-spy")
 	if err != nil || p.Rights != nil {
@@ -61,8 +63,8 @@ func spy(p Process) string {
 	return path
 }
 
-// runSpy returns the output of py-spy. It does not stop the process. It is killed with its children
-// when ctx ends.
+// runSpy returns the output of py-spy, which does not stop the process. When ctx ends, runSpy kills
+// py-spy and its children.
 func runSpy(ctx context.Context, path string, pid int) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, path, "dump", "--nonblocking", "--json", "--pid", strconv.Itoa(pid))
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
@@ -76,7 +78,7 @@ func runSpy(ctx context.Context, path string, pid int) ([]byte, error) {
 		return nil, err
 	}
 	awaitEnd(cmd.Process.Pid)
-	_ = kill() // also its children, while the group still has its number
+	_ = kill() // also its children: the number of their group is in use until Wait
 	if err := cmd.Wait(); err != nil {
 		return nil, fmt.Errorf("%w: %s", cmp.Or(context.Cause(ctx), err), lastLine(complaint.Bytes()))
 	}

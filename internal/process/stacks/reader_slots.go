@@ -37,7 +37,7 @@ func newReaderSlots() *readerSlots {
 // nodeReaders are the readers of this node.
 var nodeReaders = newReaderSlots()
 
-// user is whose share of readers a process uses.
+// user is the user from whose share a process takes its reader.
 func (p Process) user() uint32 {
 	if p.Rights != nil {
 		return p.Rights.UID
@@ -61,8 +61,8 @@ func (t *readerSlots) await(ctx context.Context, p Process, tell func(why error)
 	return false
 }
 
-// take takes a reader, or returns why there is none and a channel that is closed when that may have
-// changed.
+// take takes a reader. If there is none, it returns the reason and a channel that is closed when a
+// reader may be free.
 func (t *readerSlots) take(p Process) (change <-chan struct{}, why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -59,7 +59,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestTakeHeld has a process with a reader that never returns: the others are still read.
+// TestTakeHeld has a process with a reader that never returns. The other processes are still read.
 func TestTakeHeld(t *testing.T) {
 	held := Process{PID: os.Getpid()}
 	if _, why := nodeReaders.take(held); why != nil {

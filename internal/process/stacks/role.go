@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// roles has the task of a process by a function that the process runs.
+// roles tells the task of a process from a function that the process runs.
 var roles = []struct{ function, file, role string }{
 	{"_worker_loop", "torch/utils/data/_utils/worker.py", "DataLoader worker"},
 	{"main", "multiprocessing/resource_tracker.py", "resource tracker"},
@@ -18,8 +18,8 @@ var roles = []struct{ function, file, role string }{
 // other is the role of a Python process that another one started for an unknown purpose.
 const other = "child"
 
-// setRoles gives a role to processes without one. The rank itself, its first process with Python,
-// has none.
+// setRoles gives a role to processes without one. The first process of a rank with Python is the
+// rank itself and gets no role.
 func setRoles(samples []Sample, parents []int) {
 	type process struct{ rank, pid int }
 	pythons := make(map[process]bool)

@@ -7,7 +7,7 @@
 // offsets that CPython 3.13 and 3.14 publish, or through the fixed layouts of 3.9 to 3.12. The
 // process runs meanwhile, and its memory may be inconsistent. So the package checks the object at
 // each pointer, repeats each walk until two walks in a row agree, and bounds everything. For a
-// thread that never stands still, it reports the outer frames and that it moves.
+// thread that never stands still, it reports the outer frames, and that the thread moves.
 //
 // If CPython cannot be read this way, it asks py-spy, if that is in golaunch's own PATH and the
 // ranks belong to golaunch's user. It always reports the kernel's facts about a process (its state,
@@ -65,9 +65,9 @@ type Thread struct {
 	TID  int    `json:"tid,omitempty"`
 	Main bool   `json:"main,omitempty"`
 	Name string `json:"name,omitempty"`
-	// State is the kernel's letter (R runs, S sleeps, D waits for a device, T is stopped), Call the
-	// current system call, and Wait where in the kernel the thread waits. Each is empty if unknown
-	// or none.
+	// State is the kernel's letter (R runs, S sleeps, D waits for a device, T is stopped). Call is
+	// the current system call. Wait is the place in the kernel where the thread waits. Each is
+	// empty if unknown or none.
 	State string `json:"state,omitempty"`
 	Call  string `json:"call,omitempty"`
 	Wait  string `json:"wait,omitempty"`
@@ -79,8 +79,8 @@ type Thread struct {
 	Frames []Frame `json:"frames,omitempty"` // the outermost first
 }
 
-// Frame is a call of a Python function. A frame without a file stands for Line frames that were
-// left out.
+// Frame is a call of a Python function. A frame without a file stands for frames that were left
+// out; Line is their number.
 type Frame struct {
 	Function string `json:"function,omitempty"`
 	File     string `json:"file,omitempty"`

@@ -37,8 +37,9 @@ func lineOf(t *testing.T, text, comment string) int {
 	return 0
 }
 
-// until takes a process until a sample satisfies will, and then once more: the frames of a sample
-// are older than the kernel's facts. It polls because there is no event when a thread really waits.
+// until samples a process until a sample satisfies will, and then once more, because the frames of
+// a sample are older than the kernel's facts. It polls because there is no event when a thread
+// really waits.
 func until(t *testing.T, p Process, will func(Sample) bool) Sample {
 	t.Helper()
 	for t.Context().Err() == nil {
@@ -75,7 +76,7 @@ func rests(threads int) func(Sample) bool {
 
 var works = []string{"deep", "drain", "Größe", "outer", "through_c", "long"}
 
-// checkWorks looks for each of the works among the threads.
+// checkWorks checks that some thread does each work of the program.
 func checkWorks(t *testing.T, s Sample, text, file string) {
 	t.Helper()
 	name := func(function string) string { return function }
@@ -222,7 +223,7 @@ func TestSpin(t *testing.T) {
 	}
 }
 
-// isSet reports whether a spinning thread asks for its event.
+// isSet reports whether a spinning thread asks whether its event is set.
 func isSet(names []string) bool {
 	return len(names) == 2 && names[0] == "spin" && strings.HasSuffix(names[1], "is_set")
 }

@@ -27,8 +27,9 @@ type printer struct {
 	err   error
 }
 
-// Text writes the tree for a terminal with that many columns. A stack goes down on one edge, the
-// outermost call first, and forks where ranks differ, the branches of the fewest ranks first.
+// Text writes the tree for a terminal with that many columns. The calls of a stack are lines with
+// the same indentation, the outermost call first. Where ranks differ, the stack forks into indented
+// branches, the branches of the fewest ranks first.
 func (t Tree) Text(w io.Writer, width int) error {
 	p := &printer{w: w, width: max(width, narrowest)}
 	for _, m := range t.Missing {
@@ -55,8 +56,8 @@ func (t Tree) Text(w io.Writer, width int) error {
 	return p.err
 }
 
-// nodes writes the calls made from a node of some ranks. If they differ, or some ranks stay behind,
-// each branch begins with its ranks.
+// nodes writes the calls that were made from a node with the given ranks. If the ranks made
+// different calls, or some ranks made none, each branch begins with a line that names its ranks.
 func (p *printer) nodes(nodes []*Node, ranks fold.Ranks, indent int) {
 	for _, n := range nodes {
 		if p.err != nil || p.lines > maxLines {
@@ -97,7 +98,8 @@ func (n *Node) describe() string {
 	return n.Function + "  " + shortFile(n.File)
 }
 
-// mark writes the facts that hold for all ranks of a node, or for some.
+// mark writes a fact about a node. It names the ranks for which the fact holds, unless these are
+// all ranks of the node.
 func (p *printer) mark(indent int, some, all fold.Ranks, what string) {
 	switch {
 	case len(some) == 0:

@@ -51,8 +51,8 @@ func FindMount(controller string) (Mount, bool) {
 	return parseMount(string(cgroups), knownMounts.mounts, controller)
 }
 
-// knownMounts are the mounts of cgroups when this process moved to its cgroups. A machine may have
-// thousands of other mounts, and each attempt asks several times.
+// knownMounts keeps the cgroup mounts until this process moves to other cgroups. A machine may have
+// thousands of other mounts, and each attempt asks for the cgroup mounts several times.
 var knownMounts struct {
 	sync.Mutex
 	cgroups, mounts string
@@ -124,7 +124,7 @@ func MakeHome() *Home {
 	if !ok || unix.Access(path.Join(m.Own, "cgroup.procs"), unix.W_OK) != nil {
 		return nil
 	}
-	// A call without arguments is invalid where it is allowed.
+	// Where clone3 is allowed, the kernel refuses a call without arguments as invalid.
 	if _, _, errno := unix.RawSyscall(unix.SYS_CLONE3, 0, 0, 0); errno != unix.EINVAL {
 		return nil
 	}
@@ -168,7 +168,7 @@ func Kill(dir string) error {
 	return Gone(err)
 }
 
-// SetFrozen stops everything in a cgroup and below it, or lets it go on (cgroup v2, since Linux
+// SetFrozen stops everything in a cgroup and below it, or lets it continue (cgroup v2, since Linux
 // 5.2).
 func SetFrozen(dir string, frozen bool) error {
 	state := "0"
@@ -246,8 +246,8 @@ func Gone(err error) error {
 	return err
 }
 
-// ProcessRoom returns how many more processes this cgroup and those above it allow, and which limit
-// says so.
+// ProcessRoom returns how many more processes this cgroup and those above it allow, and names the
+// tightest limit.
 func ProcessRoom() (room int, why string) {
 	return least("pids", "pids.max", func(dir string) (int, bool) { return procfs.ReadNumber(path.Join(dir, "pids.current")) })
 }

@@ -29,8 +29,8 @@ const (
 	sendLimit = 5 * time.Second
 	// sendBuffer bounds the messages that a guardian has not read, in bytes. Linux doubles it and
 	// counts some 768 bytes for a short message: the guardian may be some 20 messages behind. A
-	// start on eight GPUs without a cgroup has 13 messages, and does not wait for the guardian to
-	// run.
+	// start on eight GPUs without a cgroup sends 13 messages, so it does not wait until the
+	// guardian runs.
 	sendBuffer = 8 << 10
 	// stoppedLimit is how long a guardian may be stopped while its owner runs.
 	stoppedLimit = time.Second
@@ -46,8 +46,8 @@ type Options struct {
 	// Since is an epoch before the start of any rank.
 	Since procfs.Epoch
 	// Subreaper says that the owner adopts the orphans of its ranks. Session is the owner's
-	// session, which has none of these orphans; it is 0 in a PID namespace that does not see the
-	// session's leader.
+	// session, in which no orphan is; it is 0 in a PID namespace that does not see the session's
+	// leader.
 	Subreaper bool
 	Session   int
 	// Start calls start, which starts a guardian, and notes that the guardian is a child of the
@@ -167,8 +167,9 @@ func (g *Guard) awaitEnd(pid int) error {
 // codeUnknown is the exit code if another part of the program has reaped the guardian.
 const codeUnknown = 255
 
-// staysStopped gives a guardian a second to go on while its owner runs: a scheduler that suspends a
-// job stops one process after the other, and another guardian would not be stopped.
+// staysStopped reports whether a stopped guardian stays so for a second in which its owner runs.
+// The guardian gets this second because a scheduler that suspends a job stops one process after
+// another: a new guardian would miss the scheduler's signal and run on.
 func (g *Guard) staysStopped(pid int) bool {
 	for {
 		begin := procfs.BootTime()

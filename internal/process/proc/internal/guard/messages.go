@@ -14,7 +14,8 @@ import (
 )
 
 // send sends a message to the guardian, with files. A guardian that cannot take the message is dead
-// or is killed here. Its successor gets the whole state, so the state must change before send.
+// or is killed here. Its successor gets the whole state, so the caller must change the state before
+// it calls send.
 func (g *Guard) send(fds []int, words ...string) {
 	if g.sock < 0 {
 		return
@@ -98,8 +99,8 @@ func (g *Guard) Renew(end time.Duration) {
 	g.sendLease()
 }
 
-// sendLease counts the kills for want of memory itself: the guardian may read the lease only after
-// its owner has been killed.
+// sendLease sends the count of kills for want of memory too. The guardian must not count them
+// itself when it reads the message, because the owner may have been killed before that.
 func (g *Guard) sendLease() {
 	g.send(nil, "lease", strconv.FormatInt(g.lease.Load(), 10), strconv.FormatUint(g.oom.Kills(), 10))
 }

@@ -38,9 +38,9 @@ const (
 	MaxMessage = 32 << 10
 )
 
-// A program that contains this package acts as a guardian when it is started as a guardian. init
-// runs before main, and before the packages that import this one are initialized, so that a
-// guardian starts fast and stays small.
+// A program that contains this package becomes a guardian if it was started as one, see
+// [helper.Is]. init runs before main, and before the packages that import this one are initialized,
+// so that a guardian starts fast and stays small.
 func init() {
 	if helper.Is(Name) {
 		newGuardian().run()
@@ -54,10 +54,10 @@ type guardian struct {
 	// end is when the lease ends, by CLOCK_BOOTTIME; 0 without one.
 	end  time.Duration
 	held []int
-	// proof proves that all ranks are dead. starved proves also that the kernel killed the owner
-	// for want of memory.
+	// proof proves that all ranks are dead. starved proves that too, and that the kernel killed the
+	// owner for want of memory.
 	starved, proof []byte
-	// oom counts the kills for want of memory, and kills is its count when the owner last renewed
+	// oom counts the kills for want of memory, and kills is the count when the owner last renewed
 	// the lease. If the owner is dead and there is a later kill, the kernel killed the owner.
 	oom   *cgroup.OOMCounter
 	kills uint64
@@ -95,8 +95,8 @@ func fatal(err error) {
 	os.Exit(1)
 }
 
-// run returns when the owner and everything that it started are dead. Messages come before the end
-// of the lease: one of them may renew it.
+// run returns when the owner and everything that it started are dead. It obeys waiting messages
+// before it looks at the lease, because a message may renew the lease.
 func (g *guardian) run() {
 	fds := []unix.PollFd{{Fd: socket, Events: unix.POLLIN}, {Fd: int32(g.timer), Events: unix.POLLIN}}
 	for {
@@ -119,18 +119,18 @@ func (g *guardian) run() {
 }
 
 const (
-	// oversleep is the time after the end of the lease from which on a guardian that wakes was
-	// paused, perhaps with its machine.
+	// oversleep is how late after the end of the lease a guardian may wake. If it wakes later, it
+	// was paused, perhaps with its machine.
 	oversleep = 250 * time.Millisecond
-	// reprieveTime is how long its owner then has to renew the lease.
+	// reprieveTime is how long the owner of a paused guardian has to renew the lease.
 	reprieveTime = 2 * time.Second
 )
 
 func (g *guardian) overslept() bool { return g.end != 0 && procfs.BootTime()-g.end > oversleep }
 
-// reprieve freezes the ranks and waits for the lease to be renewed: a coordinator that was paused
-// too has not replaced any rank. It returns false without a cgroup, where ranks cannot be frozen:
-// they might run beside the ranks that have replaced them.
+// reprieve freezes the ranks and waits for a message that renews the lease, because a coordinator
+// that was paused too has not replaced any rank. It returns false without a cgroup: ranks that
+// cannot be frozen might run beside the ranks that have replaced them.
 func (g *guardian) reprieve() bool {
 	if g.home == "" || cgroup.SetFrozen(g.home, true) != nil {
 		return false
@@ -205,7 +205,7 @@ func (g *guardian) lease(end time.Duration) {
 }
 
 // expire kills the ranks of an owner that did not renew its lease. The guardian stays, because the
-// owner may start ranks when it goes on.
+// owner may start ranks when it continues.
 func (g *guardian) expire() {
 	var ticks [8]byte
 	if _, err := unix.Read(g.timer, ticks[:]); err != nil {

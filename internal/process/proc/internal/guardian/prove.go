@@ -32,7 +32,7 @@ func Prove(sockets []int, proof []byte) {
 				f.Fd = -1 // poll ignores it
 				left--
 			case f.Revents&unix.POLLOUT != 0:
-				_ = unix.Send(int(f.Fd), proof, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) // a peer without proof waits for the lease
+				_ = unix.Send(int(f.Fd), proof, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) // without proof, a peer waits for the lease
 				_ = unix.Shutdown(int(f.Fd), unix.SHUT_WR)
 				f.Events = 0
 			}

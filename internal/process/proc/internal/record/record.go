@@ -197,7 +197,7 @@ func (r Record) end(deadline time.Time) error {
 	if err := r.endGroup(deadline); err != nil {
 		return err
 	}
-	// This process may not see the cgroup.
+	// The cgroup may be invisible to this process, so look for the marks too.
 	pids, sessions := lineage()
 	left := sweep.Trail{Marker: r.Marker, Since: r.Since}
 	marked := func(st procfs.Stat) bool { return !slices.Contains(pids, st.PID) && left.Owns(st) }

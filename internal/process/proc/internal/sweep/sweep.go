@@ -75,8 +75,8 @@ func (t Trail) Kill() error {
 	return cgroup.Kill(t.Cgroup)
 }
 
-// Unmarked are processes that no trail leads to. They are younger than Since, as the known
-// processes are.
+// Unmarked are processes that no trail leads to, but that match. They and the processes in Known
+// are younger than Since.
 type Unmarked struct {
 	Match func(procfs.Stat) bool
 	Since procfs.Epoch
