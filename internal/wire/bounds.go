@@ -42,7 +42,8 @@ const (
 const (
 	// MaxText bounds a text for people. MaxTail bounds each of the three texts with a rank's last
 	// words in an Exited or a Failure: 104 KiB in all, and 13 KiB more for the verdict on a
-	// Failure. A Result has one Failure, 33 costs of MaxText, and the phases of a start: 266 KiB.
+	// Failure. A Result has one Failure, 33 costs with up to MaxText each, and the phases of a
+	// start: 266 KiB.
 	MaxText = 4 << 10
 	MaxTail = 32 << 10
 	// MaxLine bounds a text that is sent for each rank of a node: what the rank does, or the key
@@ -62,24 +63,24 @@ const (
 	MaxGPUs = 1024
 	MaxNode = 192 << 10
 	// MaxRanks is placement's bound. A node's share of a job without GPUs has 65,535 bundles of 12
-	// bytes: 786,420 bytes, and 983,028 with the node. The process IDs have 327,675 bytes. With
-	// GPUs, a Start has the node's GPUs twice: 384 KiB.
+	// bytes: 786,420 bytes, and 983,028 with the description of the node. The process IDs have
+	// 327,675 bytes. With GPUs, a Start has the node's GPUs twice: 384 KiB.
 	MaxRanks = 1<<16 - 1
 	// maxStill bounds the ranks that a Stalled names, with 110 bytes and MaxLine each: 238 KiB.
 	maxStill = 1024
 	// MaxReplica bounds the name of a replica; a cohort has up to job.MaxGroups replicas. MaxMember
-	// bounds the data that the others are told about a replica: enough for 650 ranks with 100 bytes
+	// bounds the data that other replicas get about a replica: enough for 650 ranks with 100 bytes
 	// each. For a whole cohort, lighthouse.MaxMembers is the bound.
 	MaxReplica = 256
 	MaxMember  = 64 << 10
-	// MaxPeers bounds the addresses in one message with a question for a port: 6 bytes each, or 18
-	// for IPv6. Further addresses are sent in messages before it.
+	// MaxPeers bounds the addresses of peers in one message: 6 bytes each, or 18 for IPv6. If an
+	// order has more peers, messages with the first peers precede the order.
 	MaxPeers = MaxPiece / 18
 )
 
 const (
 	// MaxID bounds the ID of a job, and MaxJobs the unfinished jobs. A StopReply or a DrainReply
-	// may name all of these: 644 KiB.
+	// may name all unfinished jobs: 644 KiB.
 	MaxID   = 64
 	MaxJobs = 10_000
 	// MaxEnded bounds the finished jobs that are still known.

@@ -16,8 +16,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// FromSubmission converts a submission into messages. The first has everything except the order's
-// list.
+// FromSubmission converts a submission into messages. The first has everything except Order.List.
 func FromSubmission(s replica.Submission) []*pb.Submission {
 	r := s.Job.Request
 	all := []*pb.Submission{{
@@ -106,7 +105,8 @@ func ToDecision(d *pb.Decision) report.Decision {
 	return report.Decision{At: toTime(d.GetAt()), Reason: d.GetReason(), News: d.GetNews(), Failure: present(d.GetFailure(), toFailure)}
 }
 
-// FromUpdate converts an update into messages. It makes each message when the one before was taken.
+// FromUpdate converts an update into messages. It makes each message once the caller has taken the
+// message before.
 func FromUpdate(u Update) iter.Seq[*pb.Update] {
 	return func(yield func(*pb.Update) bool) {
 		switch {
@@ -164,7 +164,7 @@ func ToFilter(f *pb.LogFilter) report.LogFilter {
 }
 
 // FromInquiry converts a question to nodes into messages. The first has everything except the
-// positions in logs. from has these positions by the node that delivered the logs.
+// positions in logs. from has these positions, by the node that has delivered the logs.
 func FromInquiry(q Inquiry, from map[string][]report.LogPosition) []*pb.Inquiry {
 	q.Logs.From = nil
 	all := []*pb.Inquiry{{Job: q.Job, Question: fromQuestion(q.Question), Within: durationpb.New(q.Within), Nodes: q.Nodes}}

@@ -22,8 +22,8 @@ func FromNode(n placement.Node) *pb.Node {
 
 func fromPeers(peers []netip.Addr) [][]byte { return Convert(peers, netip.Addr.AsSlice) }
 
-// ahead returns messages with the first peers, if there are too many peers for one message, and the
-// remaining peers.
+// ahead splits peers that are too many for one message. It returns messages with the first peers,
+// and the rest, for the order itself.
 func ahead(id string, peers []netip.Addr) (msgs []*pb.ToAgent, rest []netip.Addr) {
 	for ; len(peers) > MaxPeers; peers = peers[MaxPeers:] {
 		msgs = append(msgs, &pb.ToAgent{Job: id, Body: &pb.ToAgent_Peers{Peers: &pb.Peers{Addrs: fromPeers(peers[:MaxPeers])}}})

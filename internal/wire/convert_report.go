@@ -63,8 +63,9 @@ func ToMeeting(m *pb.Met) job.Meeting {
 	return meeting
 }
 
-// telling chooses the ranks to name if a report has too many. Half of the chosen ranks are those
-// furthest behind, or those with the rarest activities. The other half shows how the rest differs.
+// telling chooses the ranks to name if a report has too many. Half of the chosen ranks are the
+// ranks that are furthest behind, or that have the rarest activities. The other half shows how the
+// other ranks differ from them.
 func telling(ranks []job.Still) []job.Still {
 	if len(ranks) <= maxStill {
 		return ranks

@@ -11,7 +11,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// FromStatus converts a status into messages. It makes each message when the one before was taken.
+// FromStatus converts a status into messages. It makes each message once the caller has taken the
+// message before.
 func FromStatus(s report.Status) iter.Seq[*pb.StatusReply] {
 	return func(yield func(*pb.StatusReply) bool) {
 		first := &pb.StatusReply{
@@ -39,8 +40,8 @@ func FromStatus(s report.Status) iter.Seq[*pb.StatusReply] {
 	}
 }
 
-// AddStatus adds the next message to a status. If the first node or job has the same name as the
-// last one in the status, it continues that one.
+// AddStatus adds the next message to a status. If the first node or job of the message has the same
+// name as the last one of the status, AddStatus adds its parts to that last one.
 func AddStatus(s *report.Status, m *pb.StatusReply) {
 	if m.GetSince() != nil {
 		s.Version, s.Since = m.GetVersion(), toTime(m.GetSince())

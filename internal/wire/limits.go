@@ -29,8 +29,8 @@ const AckEvery = 64
 const GoodbyeLimit = 2 * time.Second
 
 const (
-	// A session that runs again later than Paused after the end of its lease counts as paused,
-	// perhaps with its machine.
+	// Paused is how late after the end of its lease a session may run. If it runs later, it counts
+	// as paused, perhaps with its machine.
 	Paused = 250 * time.Millisecond
 	// Reprieval is how long a paused session waits for the coordinator. The coordinator may have
 	// been paused too, and then has not given the ranks to other nodes. The guardian of the ranks

@@ -15,7 +15,8 @@ import (
 const Protocol = 6
 
 // RenamesLabel is the label of a job's node that joins under another name if its own name is taken.
-// Its value says whether it always does so, or only if the other node has another address.
+// Its value says whether the node always does so, or only if the node with its name has another
+// address.
 const (
 	RenamesLabel     = "renames"
 	RenamesAlways    = "always"
@@ -28,7 +29,7 @@ func Different(coordinator, agent map[string]string) string {
 	return DifferentAt("here", coordinator, agent)
 }
 
-// DifferentAt is Different for the process that where describes.
+// DifferentAt does what Different does; where says in its text which process has the facts agent.
 func DifferentAt(where string, coordinator, agent map[string]string) string {
 	if len(agent) == 0 {
 		return ""

@@ -126,7 +126,7 @@ func TestWhatRestsIsBounded(t *testing.T) {
 	if got := held(&b); !slices.Equal(got, []uint64{101}) || b.bytes != 3*restBytes {
 		t.Errorf("%v are held, %d bytes", got, b.bytes)
 	}
-	// A blob in use by a delivery stays.
+	// A blob that a delivery uses stays.
 	x, err := b.pin(d[1], ID{101}, 3*restBytes)
 	if err != nil {
 		t.Fatal(err)
@@ -174,8 +174,8 @@ func TestRestHasALimit(t *testing.T) {
 	})
 }
 
-// TestOneDeliveryFetches checks that the others wait for the first delivery and, if it fails, for
-// the next.
+// TestOneDeliveryFetches checks that other deliveries wait for the first delivery and, if it fails,
+// for the next.
 func TestOneDeliveryFetches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b blobs

@@ -10,9 +10,9 @@
 // gets a descriptor of the same content on its own socket, as if program and worker shared a
 // socket. A worker that takes no descriptors gets the blob as bytes. On the connection of each
 // worker the controller names the blob and waits. The node answers that it has the blob, or that
-// the controller must send the blob now, on this connection. So no connection serves all workers,
-// and a worker waits for no other worker: the node asks for the blob once all earlier messages to
-// this worker have been delivered.
+// the controller must send the blob now, on this connection. So the blob may arrive on the
+// connection of any worker, and no worker waits for another: the node asks for the blob once all
+// earlier messages to this worker have been delivered.
 package endpoint
 
 import (

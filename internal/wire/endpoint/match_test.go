@@ -29,7 +29,7 @@ type network struct {
 	links  []*wire
 }
 
-// wire is one of its connections.
+// wire is one of the connections of a network.
 type wire struct {
 	here, there net.Conn
 	passed      atomic.Int64
@@ -132,7 +132,7 @@ func bring(t *testing.T, d *endpoint.Endpoint, n *network, token mtls.Token, key
 	return p
 }
 
-// meet is bring, except that no byte passes until start is called.
+// meet does what bring does, except that no byte passes until start is called.
 func meet(t *testing.T, d *endpoint.Endpoint, n *network, token mtls.Token, key string) (p *pair, start func()) {
 	t.Helper()
 	w := come(t, d, frame(key)).(*net.UnixConn)

@@ -108,8 +108,8 @@ func TestMemoryThatIsUsedAgain(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatDoesNotRead checks that such a worker delays no other worker, and gets everything
-// when it reads. No more unread data is held than documented.
+// TestAWorkerThatDoesNotRead checks that a worker that does not read delays no other worker, and
+// gets everything when it reads. No more unread data is held than documented.
 func TestAWorkerThatDoesNotRead(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)
@@ -153,7 +153,7 @@ func TestAWorkerThatDoesNotRead(t *testing.T) {
 }
 
 // TestADeathWhileABlobComes: if a worker dies, in any way, while its connection carries a blob, the
-// others still get the blob.
+// other workers still get the blob.
 func TestADeathWhileABlobComes(t *testing.T) {
 	content := noise(4 << 20)
 	for name, die := range map[string]func(*pair){

@@ -23,8 +23,8 @@ import (
 const (
 	// ticketPeriod is how long a key encrypts tickets.
 	ticketPeriod = 24 * time.Hour
-	// ticketAge is the age at which an agent makes a new ticket. The other half of a leaf's life
-	// allows for clocks that differ.
+	// ticketAge is the age at which an agent makes a new ticket. The leaf in the ticket is valid
+	// for twice as long, because the clocks of agent and coordinator may differ.
 	ticketAge = drift / 2
 )
 

@@ -227,8 +227,8 @@ func (t Token) GoString() string { return t.String() }
 // LogValue hides the token.
 func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// derive makes n bytes for one purpose. These reveal neither the token nor the bytes for another
-// purpose (RFC 5869).
+// derive makes n bytes for one purpose. The bytes reveal neither the token nor the bytes for
+// another purpose (RFC 5869).
 func (t Token) derive(purpose string, n int) []byte {
 	b, err := hkdf.Key(sha256.New, []byte(t.text), nil, purpose, n)
 	if err != nil {

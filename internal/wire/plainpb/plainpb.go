@@ -76,7 +76,7 @@ func Oversize(m proto.Message, limit int) int {
 	return 0
 }
 
-// SizeBound returns a bound on the encoded size of a message, which is little more than the size.
+// SizeBound returns a number that is at least the encoded size of a message, and little more.
 func SizeBound(m proto.Message) int { return sizeBound(reflect.ValueOf(m)) }
 
 func sizeBound(v reflect.Value) (size int) {

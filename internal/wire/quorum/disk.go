@@ -83,7 +83,7 @@ func (l *Log) recall(state []byte, changes [][]byte) error {
 	return nil
 }
 
-// keep makes the disk keep the data that raft wants to be kept first.
+// keep makes the disk keep the data that raft needs on the disk before anything else happens.
 func (l *Log) keep(rd *raft.Ready) {
 	if l.cfg.Disk == nil || l.failed != nil {
 		return

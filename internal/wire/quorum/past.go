@@ -65,8 +65,8 @@ func (l *Log) metadata(term uint64) *raftpb.SnapshotMetadata {
 	return &raftpb.SnapshotMetadata{Index: new(l.past.index), Term: &term, ConfState: l.members.conf}
 }
 
-// compact makes raft forget the entries that a snapshot replaces. No entries are kept for voters
-// that are a bit behind: these voters lack the snapshot too, and get the whole log.
+// compact makes raft forget the entries that a snapshot replaces. It keeps no entries for voters
+// that are a bit behind, because these voters lack the snapshot too, and get the whole log.
 func (l *Log) compact() {
 	if !l.past.snapped {
 		return
@@ -78,9 +78,9 @@ func (l *Log) compact() {
 	l.rewrite()
 }
 
-// fill puts the log into a message with a snapshot. As in etcd, this is the present log. The
-// receiver would refuse the log of the last compaction if it was not a voter then. The log is in
-// the entries of the message, which raft does not copy.
+// fill puts the log into a message with a snapshot. As in etcd, this is the present log. A receiver
+// that was not a voter at the last compaction would refuse the log of that time. The log is in the
+// entries of the message, which raft does not copy.
 func (l *Log) fill(m *raftpb.Message) {
 	term, err := l.storage.Term(l.past.index)
 	must(err)

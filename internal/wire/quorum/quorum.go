@@ -59,8 +59,8 @@ const (
 	ticksToDoubt = 3 * ticksToBeat
 )
 
-// These limit the bytes of a message with entries, unless one entry alone is longer, and the number
-// of unanswered messages to a voter.
+// These limit the bytes of a message with entries, and the number of unanswered messages to a
+// voter. A message with a single entry may be longer.
 const (
 	maxAppend        = 256 << 10
 	maxInflight      = 16
@@ -106,7 +106,7 @@ func (v *view) leads() Voter {
 	return Voter{}
 }
 
-// Follow starts a new voter that waits for a leader that wants it, or for [Log.Found].
+// Follow starts a new voter that waits for a leader that adds it to a log, or for [Log.Found].
 func Follow(cfg Config) (*Log, error) {
 	l := newLog(cfg)
 	if l.rewrite(); l.failed != nil {
@@ -225,8 +225,8 @@ func (l *Log) Close() {
 var ErrNoSuccessor = errors.New("no other voter answers")
 
 // If this voter leads, Transfer passes the lead to another voter. It calls done once: when this
-// voter no longer leads, or when the others have had the time of an election. Proposals are refused
-// meanwhile. The caller should then call Close.
+// voter no longer leads, or when the other voters have had the time for an election. Proposals are
+// refused meanwhile. The caller should then call Close.
 func (l *Log) Transfer(done func(error)) {
 	if !l.inbox.post(func() { l.transfer(done) }) {
 		go done(nil)

@@ -30,8 +30,8 @@ func (r *reads) begin() {
 
 func (r *reads) ask(read uint64) { r.node.ReadIndex(binary.BigEndian.AppendUint64(nil, read)) }
 
-// repeat repeats requests that removed voters can no longer answer, because raft would wait for
-// these voters.
+// repeat repeats requests that removed voters can no longer answer. Without that, raft would wait
+// for their answers.
 func (r *reads) repeat() {
 	for read := range r.asked {
 		r.ask(read)

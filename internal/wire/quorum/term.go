@@ -103,8 +103,8 @@ func (t *Term) Release(name string, done func(error)) {
 	})
 }
 
-// release calls back the voters that may leave. No change that could make them vote is under way,
-// and a majority knows the last change.
+// release calls the callbacks of the voters that may leave. A voter may leave when no change that
+// could make it vote is under way, and a majority knows the last change.
 func (t *Term) release() {
 	if t == nil || len(t.leaving) == 0 || t.changing || t.log.news.due || t.log.members.isChanging() {
 		return

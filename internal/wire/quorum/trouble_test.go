@@ -47,7 +47,7 @@ var worldSeed = flag.Uint64("world-seed", 0, "make just this world")
 
 func TestMutants(t *testing.T) { mutants.MustDie(t) }
 
-// trouble is one of these faults.
+// trouble makes one of the faults that TestWorld names.
 func (w *world) trouble(voters []Voter) {
 	w.mu.Lock()
 	w.random.Shuffle(len(voters), func(i, j int) { voters[i], voters[j] = voters[j], voters[i] })
@@ -131,7 +131,7 @@ func (w *world) ghost() Voter {
 	return v
 }
 
-// ghosts adds too many such voters. The leader leads without them.
+// ghosts adds so many ghosts that the new voters have no majority. The leader leads without them.
 func (w *world) ghosts(voters []Voter) {
 	r, _ := w.leader()
 	r.Reconfigure([]Voter{w.ghost(), w.ghost(), w.ghost(), voters[0]})

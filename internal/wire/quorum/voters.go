@@ -142,7 +142,7 @@ func single(what raftpb.ConfChangeType, id uint64) *raftpb.ConfChangeSingle {
 }
 
 // ready reports whether these voters have the log, except for messages under way. It suffices that
-// a majority has the log and the others do not answer.
+// a majority has the log, if the other voters do not answer.
 func (l *Log) ready(want map[uint64]bool) bool {
 	now, have := l.node.Status(), 0
 	for id, p := range now.Progress {
@@ -177,7 +177,7 @@ func (l *Log) reconfigured(conf *raftpb.ConfState) {
 	}
 }
 
-// announcement is the change that VotersChanged has got or will get.
+// announcement is the change that VotersChanged was or will be called with.
 type announcement struct {
 	voters []uint64
 	// due says that VotersChanged must still be called, once an entry after the given one is
@@ -186,7 +186,8 @@ type announcement struct {
 	after uint64
 }
 
-// isKnown reports whether enough voters know a due announcement when an entry is committed.
+// isKnown reports whether enough voters know a due announcement once the entry with an index is
+// committed.
 func (a *announcement) isKnown(index uint64) bool { return a.due && index > a.after }
 
 // announce reports a change of voters. A leader first makes sure that other voters know the change.

@@ -297,8 +297,8 @@ func (w *world) leader() (*Term, uint64) {
 // vote makes the given voters keep the log.
 func (w *world) vote(voters []Voter) { w.elect(func(uint64) []Voter { return voters }) }
 
-// elect makes voters that depend on the leader keep the log, and waits until that leader says so.
-// While the voters change, both the old and the new ones are needed.
+// elect gives the log the voters that want returns for the leader, and waits until that leader has
+// changed them. During the change, both the old and the new voters are needed.
 func (w *world) elect(want func(leader uint64) []Voter) []Voter {
 	for deadline := time.Now().Add(20 * election); time.Now().Before(deadline); time.Sleep(tick) {
 		t, id := w.leader()

@@ -23,7 +23,7 @@ const (
 	Result                 // the answer to a call
 	Error                  // why a call failed, in JSON; from a controller, why it gives up the worker, as text
 	Item                   // a part of an answer that continues
-	End                    // its end
+	End                    // the end of such an answer
 	Cancel                 // the answer is no longer wanted
 	Credit                 // one more part is wanted
 	Bye                    // the worker is not needed any more

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// The receiver acknowledges frames after this number of frames, or of bytes in them.
+// The receiver sends an Ack after this number of frames, or of bytes in them.
 const (
 	ackFrames = 64
 	ackBytes  = 64 << 10
@@ -25,7 +25,7 @@ type Replay[Sent any] struct {
 }
 
 // Resumed returns the Replay of an end that does not know the earlier frames. The other end has
-// received the given number of these frames, and has sent no frame that counts.
+// received the given number of earlier frames, and has sent no frame that counts.
 func Resumed[Sent any](received uint64) *Replay[Sent] { return &Replay[Sent]{acked: received} }
 
 // Sent keeps a frame, and returns its number.

@@ -30,7 +30,7 @@ import (
 type RequestError struct {
 	Target, Why string
 	// Bad says that the coordinator will always refuse the request, because it makes no sense or is
-	// about something that does not exist. NotThere is set only in the latter case.
+	// about something that does not exist. NotThere is set if something does not exist.
 	Bad, NotThere bool
 }
 
@@ -234,7 +234,7 @@ func (c *Client) Signal(ctx context.Context, id string, number syscall.Signal) e
 }
 
 // Drain takes a node out of use and returns the jobs that still hold a share of it. The agent
-// leaves when no job does.
+// leaves when no job holds a share any more.
 func (c *Client) Drain(ctx context.Context, node string) ([]string, error) {
 	reply, err := call(ctx, c, c.rpc.Drain, &pb.DrainRequest{Node: node})
 	return reply.GetJobs(), err

@@ -13,7 +13,7 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
-// TestClock has the coordinator's clock an hour ahead, and heartbeats that take long in one
+// TestClock has a coordinator whose clock is an hour ahead, and heartbeats that take long in one
 // direction or the other.
 func TestClock(t *testing.T) {
 	const ahead = time.Hour

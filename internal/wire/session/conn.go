@@ -112,7 +112,8 @@ const maxUnsent = 16 << 10
 
 // limitUnsent limits the unsent data in the kernel's buffers (TCP_NOTSENT_LOWAT, tcp(7)). Otherwise
 // megabytes of ranks' output could be in these buffers ahead of heartbeats. On a slow network, the
-// heartbeats would be late by more than a lease. gRPC serves each stream in turn.
+// heartbeats would be late by more than a lease. The output that waits in gRPC does no harm,
+// because gRPC serves each stream in turn.
 func limitUnsent(conn net.Conn) {
 	tcp, ok := conn.(syscall.Conn)
 	if !ok {

@@ -41,9 +41,9 @@ const minLease = 4 * time.Millisecond
 // answer to its hello.
 type patience struct{ dial, secure, hello time.Duration }
 
-// patience is short if another place may be quicker. But it is longer than a process that does not
-// lead may hold an agent's request, and longer than a leader may need for thousands of agents at
-// once.
+// patience is short if another place may be quicker. But it is longer than the time for which a
+// process that does not lead may hold an agent's request, and longer than a leader may need for
+// thousands of agents at once.
 func (d dialer) patience() patience {
 	if len(d.voters) == 0 {
 		return patience{wire.DialLimit, helloLimit, helloLimit}

@@ -65,8 +65,8 @@ type errKeep struct{ error }
 
 func (e errKeep) Unwrap() error { return e.error }
 
-// Fetch gets a workspace, and then lets other nodes get it from this one, until ctx ends or the
-// workspace cannot be had.
+// Fetch gets a workspace, and then lets other nodes get it from this one, until ctx ends. It fails
+// if it cannot get the workspace.
 func (s *Session) Fetch(ctx context.Context, w report.Workspace, f *Fetcher) error {
 	for {
 		conn, replaced := s.links.get()

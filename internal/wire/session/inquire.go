@@ -45,8 +45,8 @@ func (c *Client) inquire(ctx context.Context, q wire.Inquiry, from map[string][]
 }
 
 // Inquire asks nodes, and yields their answers as they arrive. The answers of one node are in
-// order. Inquire ends when all nodes have answered, or with the job if answers keep coming, or with
-// an error when the connection breaks.
+// order. Inquire ends when all nodes have answered. If answers keep coming, it ends with the job.
+// If the connection breaks, it ends with an error.
 func (c *Client) Inquire(ctx context.Context, q wire.Inquiry) iter.Seq2[wire.Answer, error] {
 	return func(yield func(wire.Answer, error) bool) {
 		stream, cancel, err := c.inquire(ctx, q, nil)

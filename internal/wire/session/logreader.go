@@ -29,7 +29,7 @@ type LogReader struct {
 }
 
 // known says how much of a file was read, and which node has the file. The node is empty if several
-// have it, or if the file was read before.
+// nodes have the file, or if the file was read before.
 type known struct {
 	offset int64
 	node   string

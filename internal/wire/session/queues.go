@@ -10,8 +10,8 @@ import (
 // maxUnacked bounds the reports that an agent keeps for the coordinator.
 const maxUnacked = 1 << 14
 
-// reportQueue has the reports that the coordinator may not have, numbered in order. The first
-// reports, sent of them, were sent on the present stream.
+// reportQueue has the reports that the coordinator may not have, numbered in order. On the present
+// stream, the first reports were sent; sent is their number.
 type reportQueue struct {
 	unacked []*pb.FromAgent
 	sent    int

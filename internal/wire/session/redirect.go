@@ -89,7 +89,7 @@ func (c *Client) newest() (made int, several bool) {
 	return c.made, len(c.addrs) > 1
 }
 
-// giveUp turns from the silent coordinator at the end of a connection to another coordinator.
+// giveUp turns to another coordinator, because the coordinator on a connection is silent.
 func (c *Client) giveUp(made int) {
 	c.mu.Lock()
 	silent := c.addrs[0]
@@ -139,8 +139,8 @@ func (c *Client) redirect(made int, addrs []string) {
 	c.last = nil
 }
 
-// reset ends a connection in another way than a process that dies. Otherwise a slow coordinator
-// that leads after all would take the client for dead, and end its job.
+// reset ends a connection with a TCP reset, unlike the death of a process. Otherwise a slow
+// coordinator that leads after all would take the client for dead, and end the client's job.
 func reset(conn net.Conn) {
 	if abrupt, ok := conn.(abruptConn); ok {
 		conn = abrupt.raw

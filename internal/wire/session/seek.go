@@ -35,8 +35,8 @@ type dialer struct {
 	// named places that were tried in a row.
 	named    string
 	believed int
-	// lost is the place that could not be reached the last time. A process that is asked learns of
-	// it, so that it does not name that place again.
+	// lost is the place that could not be reached the last time. The dialer tells lost to the next
+	// process that it asks, so that this process does not name the same place again.
 	lost string
 	// home is the Target of the Options.
 	home string
@@ -57,8 +57,8 @@ func (d *dialer) startOver(addrs []string) { d.voters = append([]string{d.home},
 // maxPlaces bounds the places that an agent tries.
 const maxPlaces = 4 * wire.MaxVoters
 
-// addVoters adds places: the known voters may have been replaced since the agent last heard of
-// them.
+// addVoters adds places to try: the known voters may have been replaced since the agent last heard
+// of them.
 func (d *dialer) addVoters(addrs []string) {
 	d.voters = slices.Clone(d.voters) // the session's
 	for _, addr := range addrs {

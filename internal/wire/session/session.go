@@ -100,8 +100,8 @@ func (s *Session) Err() error {
 // [job.Stepped], [job.Saved], [job.Exited] or [job.Stopped] of a job, an [Opened], a [Met], a
 // [Replica], a [Draining], a [Freed] or a [Restated]. The coordinator takes it exactly once,
 // however often the connection breaks within the lease. Report does not wait for the network, and
-// does nothing after the end of the session. Instead of sending a report that is too long, it
-// warns, because such a report would break every connection.
+// does nothing after the end of the session. It does not send a report that is too long, which
+// would break every connection, but warns.
 func (s *Session) Report(id string, ev any) {
 	msg := wire.FromEvent(id, ev)
 	if msg == nil {

@@ -59,7 +59,7 @@ func Local(here, there net.Addr) (uid uint32, ok bool) {
 	if err != nil || found.State != established || found.Inode == 0 || found.UID == overflow {
 		return 0, false
 	}
-	// If there is no such socket, the kernel answers with a listening one.
+	// If there is no such socket, the kernel answers with a listening socket.
 	if found.ID.Port != id.Port || found.ID.PeerPort != id.PeerPort || found.ID.Addr != id.Addr || found.ID.Peer != id.Peer {
 		return 0, false
 	}

@@ -79,7 +79,7 @@ func (d *Directory) Make(a *Archive, r *safefile.Rights) error {
 			if err != nil {
 				return err
 			}
-			defer func() { _ = root.Close() }() // as in locked
+			defer func() { _ = root.Close() }() // a directory, to which nothing was written
 			return Unpack(a.Reader(), a.Bytes, root)
 		})
 	}
@@ -124,7 +124,7 @@ func removeAll(name string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // as in locked
+	defer func() { _ = root.Close() }() // a directory, to which nothing was written
 	_ = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, _ error) error {
 		if e != nil && e.IsDir() {
 			_ = root.Chmod(path, 0o700) // otherwise RemoveAll fails again

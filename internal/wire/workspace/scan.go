@@ -74,8 +74,8 @@ type scanner struct {
 	top map[string]int64
 }
 
-// level has the rules of a directory. They apply to files whose names begin with prefix, if above
-// is put before the path in the workspace.
+// level has the rules of a directory. The rules match the path of a file below that directory:
+// above and the path in the workspace, without prefix.
 type level struct {
 	rules         *ignore.Rules
 	above, prefix string
@@ -192,7 +192,7 @@ func (s *scanner) ignored(name string, dir bool) bool {
 	return false
 }
 
-// scan scans a directory, by its name in the workspace.
+// scan scans the directory with a name in the workspace.
 func (s *scanner) scan(dir string) error {
 	path := filepath.Join(s.dir, dir)
 	list, err := os.ReadDir(path)
