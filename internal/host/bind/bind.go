@@ -17,15 +17,16 @@ const (
 	Auto Policy = "auto"
 	// None, like the empty Policy, binds nothing: a rank may use all CPUs that golaunch may use.
 	None Policy = "none"
-	// NUMA gives a rank all CPUs of the NUMA node near its GPU; torchrun --numa-binding node.
+	// NUMA gives a rank all CPUs of the NUMA node near its GPU, as torchrun --numa-binding node
+	// does.
 	NUMA Policy = "numa"
-	// Socket gives a rank all CPUs of that node's socket; torchrun --numa-binding socket.
+	// Socket gives a rank all CPUs of that node's socket, as torchrun --numa-binding socket does.
 	Socket Policy = "socket"
 	// Cache divides the level 3 caches of that node among its ranks, with all their cores. torchrun
 	// --numa-binding core-complex gives each rank a single cache.
 	Cache Policy = "l3"
-	// Core divides the cores of that node among its ranks, each with all its hardware threads;
-	// torchrun --numa-binding exclusive.
+	// Core divides the cores of that node among its ranks, each core with all its hardware threads,
+	// as torchrun --numa-binding exclusive does.
 	Core Policy = "core"
 )
 
@@ -71,7 +72,7 @@ type Binding struct {
 // Warning is a problem with a stable code.
 type Warning = topology.Warning
 
-// Codes of warnings about a plan, beside those of package topology.
+// Codes of warnings about a plan. Package topology has further codes.
 const (
 	// CodeGPU: the NUMA node near a GPU is unknown, so the GPU's rank is treated as a rank without
 	// a GPU.
@@ -85,7 +86,8 @@ const (
 	CodeCache = "no-l3"
 )
 
-// Shared is a binding that so many ranks have, each with its part of the cores.
+// Shared returns the binding for the given number of ranks that share b: Cores is each rank's part
+// of the cores.
 func (b Binding) Shared(ranks int) Binding {
 	if b.Cores > 0 && ranks > 1 {
 		b.Cores = max(1, b.Cores/ranks)

@@ -14,7 +14,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/topotest"
 )
 
-// read is a machine as policies that need all levels see it.
+// read returns a machine's topology with all levels that policies need.
 func read(m topotest.Machine) topology.Topology {
 	t, _ := topology.Read(m.Sys(), m.Use(), topology.Socket, topology.Cache, topology.Core)
 	return t

@@ -38,7 +38,7 @@ func newPlan(t topology.Topology, ranks []Rank, p Policy) *plan {
 		}
 	}
 	if len(pl.domains) == 0 {
-		pl.add(t.CPUs, "machine", 0) // sysfs lists none of the CPUs that the kernel allows
+		pl.add(t.CPUs, "machine", 0) // the kernel allows only CPUs that sysfs does not list
 	}
 	pl.settle()
 	return pl

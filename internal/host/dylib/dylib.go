@@ -1,8 +1,8 @@
 // Package dylib loads shared libraries without cgo.
 //
-// libc's dynamic loader loads them, so a program with this package is linked with libc, of any
-// version. A program built with the tag static is not linked with libc and loads no libraries. It
-// runs without glibc too: with musl, or in an empty container.
+// libc's dynamic loader loads them, so a program with this package is linked with libc; any version
+// of libc will do. A program built with the tag static is not linked with libc and loads no
+// libraries. It runs without glibc too: with musl, or in an empty container.
 package dylib
 
 import "errors"

@@ -30,7 +30,7 @@ type line struct {
 	Use *float64
 }
 
-// init runs the child. It must never reach main, which knows nothing of meters.
+// init runs the child. The child must never reach main, which knows nothing of meters.
 func init() {
 	if !helper.Is(meterName) {
 		return

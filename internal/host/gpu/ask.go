@@ -11,9 +11,9 @@ import (
 // errDied means that a child ended although its meter did not kill it.
 var errDied = errors.New("GPU meter died")
 
-// ask asks one question. The error may be that of ctx. After an error the caller must kill the
-// child, unless it is still opening the driver. Otherwise the child's late answer would be taken
-// for the answer to another question.
+// ask asks one question. The error may be the error of ctx. After an error the caller must kill the
+// child, because the child's late answer would be taken for the answer to another question. A child
+// that is still opening the driver may live.
 func (t *meterChild) ask(ctx context.Context) (answer, error) {
 	if !t.opened {
 		if a, err := t.next(ctx); err != nil || a.Why != "" {
@@ -45,7 +45,7 @@ func (t *meterChild) next(ctx context.Context) (answer, error) {
 }
 
 // opening reports whether the driver is still being opened within its time limit, which is longer
-// than one question.
+// than the limit for one question.
 func (t *meterChild) opening() bool {
 	return !t.opened && !t.doomed && time.Since(t.started) < patience-farewell
 }

@@ -22,7 +22,7 @@ type report struct {
 	Lost bool
 }
 
-// init runs the child. It must never reach main, which knows nothing of probes.
+// init runs the child. The child must never reach main, which knows nothing of probes.
 func init() {
 	if !helper.Is(childName) {
 		return

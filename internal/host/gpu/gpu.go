@@ -36,7 +36,7 @@ type Device struct {
 	// MIG says that this is a MIG instance.
 	MIG bool
 	// Holders are the pids of processes with a compute context on the device, ascending, without
-	// graphics processes. It is empty if unknown. In a container the pids are those of the host.
+	// graphics processes. It is empty if unknown. In a container, they are the host's pids.
 	Holders []int
 	// Health is its condition, and Power its consumption.
 	Health Health
@@ -48,15 +48,16 @@ type Device struct {
 // container runtime has applied already, with the host's numbers.
 //
 // List fails if a driver does not answer within 10 s or before the deadline of ctx. It also fails
-// if a GPU is lost, because CUDA then numbers the others unpredictably. Without a driver it costs a
-// few system calls.
+// if a GPU is lost, because CUDA then numbers the other GPUs unpredictably. Without a driver it
+// costs a few system calls.
 func List(ctx context.Context) (devices []Device, why string, err error) {
 	all, why, err := Survey(ctx)
 	devices, hidden := Visible(all)
 	return devices, cmp.Or(why, hidden), err
 }
 
-// Survey is List without CUDA_VISIBLE_DEVICES. The error wraps [ErrLost] if a GPU is lost.
+// Survey does what List does, but ignores CUDA_VISIBLE_DEVICES. The error wraps [ErrLost] if a GPU
+// is lost.
 func Survey(ctx context.Context) (devices []Device, why string, err error) {
 	if !present(os.Getenv("LD_LIBRARY_PATH")) {
 		return nil, noLibrary, nil

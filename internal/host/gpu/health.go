@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Health has the problems of a GPU that its driver reports. Unknown values are those of a healthy
-// GPU, so the zero Health is healthy. A MIG instance has the health of its GPU.
+// Health has the problems of a GPU that its driver reports. An unknown fact has the value of a
+// healthy GPU, so the zero Health is healthy. A MIG instance has the health of its GPU.
 type Health struct {
 	// Uncorrected counts uncorrected ECC errors since the driver was loaded.
 	Uncorrected uint64

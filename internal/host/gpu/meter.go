@@ -19,7 +19,7 @@ type Meter struct {
 	rest  rest
 	// now is the clock for the pauses.
 	now func() time.Time
-	// life ends with Close.
+	// life is a context that ends with Close.
 	life context.Context
 	stop context.CancelFunc
 }
@@ -32,7 +32,7 @@ func NewMeter() *Meter {
 
 var errClosed = errors.New("the GPU meter is closed")
 
-// Read reads all GPUs in the driver's order, except those of other jobs and lost ones. It ends with
+// Read reads all GPUs in the driver's order, except GPUs of other jobs and lost GPUs. It ends with
 // ctx, and within 10 s.
 //
 // The first Read starts the child, and so does a Read after the child died or did not answer. A
@@ -96,8 +96,8 @@ func (m *Meter) ask(ctx context.Context) (a answer, err error) {
 	}
 }
 
-// ready ensures that there is a child to ask. There is never more than one child: if a child cannot
-// be killed, another child would hang too.
+// ready ensures that there is a child to ask. There is never more than one child: where a child
+// cannot be killed, another child would hang too.
 func (m *Meter) ready(ctx context.Context) (err error) {
 	if m.child != nil && m.child.able() {
 		return nil
@@ -111,7 +111,7 @@ func (m *Meter) ready(ctx context.Context) (err error) {
 	return err
 }
 
-// failed handles and describes an error of ask, which lasted for took.
+// failed handles and describes an error of ask; ask lasted for took.
 func (m *Meter) failed(ctx context.Context, err error, took time.Duration) error {
 	late := errors.Is(err, ctx.Err())
 	if late && m.life.Err() == nil && m.child.opening() {

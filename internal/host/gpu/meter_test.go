@@ -75,7 +75,7 @@ func installOld(t testing.TB) {
 	t.Setenv("LD_LIBRARY_PATH", dir)
 }
 
-// faults makes a running driver have a fault from now on.
+// faults returns a function that gives a running driver a fault.
 func faults(t *testing.T) (set func(fault string)) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fault")
@@ -312,7 +312,7 @@ func TestMeterReportsFaults(t *testing.T) {
 	}
 }
 
-// A lost GPU does not affect the readings of the others.
+// A lost GPU does not affect the readings of the other GPUs.
 func TestMeterLeavesOutLostGPUs(t *testing.T) {
 	install(t, "lost")
 	got, err := meter(t).Read(t.Context())

@@ -12,9 +12,9 @@ const MPSDirectory = "CUDA_MPS_PIPE_DIRECTORY"
 
 // MPS reports whether a control daemon of CUDA MPS has its pipes in a directory; the daemon's
 // default if that is empty. The daemon keeps a file with its pid there
-// (https://docs.nvidia.com/deploy/mps/appendix-tools-and-interface-reference.html). The pid itself
-// may be of another container. What a killed daemon has left does no harm: CUDA then runs without
-// MPS.
+// (https://docs.nvidia.com/deploy/mps/appendix-tools-and-interface-reference.html). The pid is not
+// checked, because it may be of another container. Pipes that a killed daemon has left do no harm:
+// CUDA then runs without MPS.
 func MPS(directory string) bool {
 	_, err := os.Stat(filepath.Join(cmp.Or(directory, "/tmp/nvidia-mps"), "nvidia-cuda-mps-control.pid"))
 	return err == nil

@@ -116,7 +116,7 @@ func parse(text []byte) (report, error) {
 	return r, nil
 }
 
-// lost returns a driver's error about a lost GPU.
+// lost is a driver's error about a lost GPU.
 type lost struct{ text string }
 
 func (l lost) Error() string { return "NVIDIA driver: " + l.text }

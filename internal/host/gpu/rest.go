@@ -30,7 +30,7 @@ func (r rest) failed(now time.Time, why error) rest {
 	return r
 }
 
-// absent is the rest of a missing driver.
+// absent returns the rest for a missing driver.
 func absent(now time.Time) rest { return rest{until: now.Add(pause)} }
 
 // at reports whether to leave the driver alone at a time, and why.

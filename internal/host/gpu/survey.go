@@ -126,8 +126,8 @@ func start(lib library) (why string, err error) {
 	return "", nil
 }
 
-// none says why a driver shows no device even if it counts GPUs and lets this process use some of
-// them.
+// none says why a driver shows no device. The driver counts GPUs, and lets this process use some of
+// these; either number may be 0.
 func none(counted, usable int) string {
 	switch {
 	case counted == 0:

@@ -24,7 +24,8 @@ const (
 	// MinDisk and MinFiles are the bytes and files that logs and caches of one start take, with a
 	// margin.
 	MinDisk, MinFiles = 1 << 30, 1000
-	// MaxClockError is the error from which lines of two nodes' logs appear in the wrong order.
+	// MaxClockError is the clock error from which on lines of two nodes' logs appear in the wrong
+	// order.
 	MaxClockError = time.Second
 )
 

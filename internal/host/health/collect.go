@@ -17,7 +17,7 @@ type System struct {
 	Root fs.FS
 	// Statfs returns the space in the file system of a path.
 	Statfs func(path string) (Disk, error)
-	// Limits returns those limits of this process that no file shows.
+	// Limits returns the limits of this process that no file shows.
 	Limits func() Limits
 	Clock  func() Clock
 	// KernelLog returns the end of the kernel's log; an error if this process may not read it.

@@ -9,12 +9,12 @@ import (
 
 // Facts are the facts about a machine that [Check] judges.
 type Facts struct {
-	// GPUs are all that the driver shows. NoGPU says why there is none, and GPUErr why the driver
-	// shows none.
+	// GPUs are all GPUs that the driver shows. NoGPU says why there is none, and GPUErr is the
+	// driver's error.
 	GPUs   []gpu.Device
 	NoGPU  string
 	GPUErr error
-	// OffBus are the PCI addresses of NVIDIA GPUs that no longer answer there.
+	// OffBus are the PCI addresses of NVIDIA GPUs that no longer answer on the bus.
 	OffBus []string
 	// Visible is CUDA_VISIBLE_DEVICES, and Restricted says that it is set.
 	Visible    string
@@ -62,7 +62,7 @@ type Limits struct {
 	// NoFile is the hard limit, to which every process may raise its own limit.
 	NoFile uint64
 	// NProc limits the processes and threads of this user, and is unlimited for root. Pids limits
-	// those of this cgroup.
+	// the processes and threads of this cgroup.
 	NProc, Pids uint64
 }
 

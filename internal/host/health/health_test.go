@@ -253,7 +253,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// docs/doctor.md has a row for each, in the words of the table.
+// docs/doctor.md has a row for each Warnable, in the words of Table.
 func TestDocumentation(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/doctor.md")
 	if err != nil {

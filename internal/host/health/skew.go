@@ -25,8 +25,8 @@ var compared = []struct {
 }
 
 // Skew compares the nodes of a job: "31 nodes 570.86.10; n17 565.57.01". The most common version
-// comes first, and only nodes with other versions are named. A version that only some nodes have is
-// "none" on the others.
+// comes first, and only nodes with other versions are named. If only some nodes have a version, the
+// version of the other nodes is "none".
 func Skew(nodes map[string]Versions) (findings []Finding) {
 	for _, c := range compared {
 		having := map[string][]string{}

@@ -9,7 +9,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/gpu"
 )
 
-// libraryDirs are those of Debian and Red Hat on amd64 and arm64.
+// libraryDirs are the directories of libraries in Debian and Red Hat on amd64 and arm64.
 var libraryDirs = []string{"usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib", "usr/local/lib"}
 
 // efaDirs is where EFA's installer puts libfabric.

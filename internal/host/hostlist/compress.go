@@ -5,9 +5,10 @@ import (
 	"strings"
 )
 
-// Compress writes names as a list that [Expand] turns back into the same names in the same order,
-// if there is at least one and all are valid. Neighbours that differ only in the numbers at their
-// ends share brackets, as with "scontrol show hostlist". Slurm can read every list.
+// Compress writes names as a list that [Expand] turns back into the same names in the same order.
+// There must be at least one name, and all names must be valid. Neighbours that differ only in the
+// numbers at their ends share brackets, as with "scontrol show hostlist". Slurm can read every
+// list.
 func Compress(names []string) string {
 	all := runs(names)
 	var b strings.Builder

@@ -44,7 +44,7 @@ type host struct {
 	// bracket.
 	parts  []string
 	groups [][]span
-	// count is the number of names, or any number above Max.
+	// count is the number of names, or some number above Max if there are more.
 	count int
 }
 
@@ -75,7 +75,7 @@ type span struct {
 	width     int
 }
 
-// count is how many numbers the span has, or any number above Max.
+// count is how many numbers the span has, or some number above Max if there are more.
 func (s span) count() int { return int(min(s.high-s.low, Max)) + 1 }
 
 func (s span) numbers(list []string) []string {

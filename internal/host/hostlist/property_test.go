@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// entry draws an entry of a list and its names, made one after the other.
+// entry draws an entry of a list, and makes its names one after another.
 func entry(t *rapid.T, suffix bool) (string, []string) {
 	text := rapid.StringMatching(`[a-zA-Z_][a-z0-9._-]{0,3}`).Draw(t, "prefix")
 	names := []string{text}

@@ -11,7 +11,7 @@ import (
 type scanner struct {
 	text string
 	pos  int
-	// count is the number of names so far, or any number above Max.
+	// count is the number of names so far, or some number above Max if there are more.
 	count int
 }
 
@@ -76,7 +76,7 @@ func (s *scanner) check(start, length int) error {
 	return nil
 }
 
-// next is the next byte; the end counts as a comma.
+// next is the next byte; at the end of the list it is a comma.
 func (s *scanner) next() byte {
 	if s.pos == len(s.text) {
 		return ','

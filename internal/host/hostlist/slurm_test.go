@@ -53,8 +53,8 @@ func TestSlurm(t *testing.T) {
 	}
 }
 
-// scontrol returns Slurm's answer to all lists at once, with "=" between them: a name for Slurm,
-// but not for this package.
+// scontrol returns Slurm's answer to all lists at once, with "=" between them, which is a name for
+// Slurm, but not for this package.
 func scontrol(t *testing.T, show string, lists []list, text func(list) string) string {
 	t.Helper()
 	conf := filepath.Join(t.TempDir(), "slurm.conf")

@@ -58,7 +58,7 @@ func (r Range) String() string {
 	return fmt.Sprintf("%d:%d", r.First, r.Last)
 }
 
-// Or is this range, or if this range is zero, the other range.
+// Or returns this range, or the other range if this one is zero.
 func (r Range) Or(other Range) Range {
 	if r.Any() {
 		return other

@@ -11,8 +11,8 @@
 // Which links are followed depends on who else can write to the directory that has them:
 //
 //	only its owner: all links, because the owner allowed them
-//	a group: those of root, of this user and of the directory's owner, who can write there anyway; so links in a home with umask 002 work
-//	everybody: those of root and this user
+//	a group: links of root, of this user and of the directory's owner, who can write there anyway; so links in a home with umask 002 work
+//	everybody: links of root and this user
 //
 // The last link of a path must belong to root or this user.
 //
@@ -43,8 +43,8 @@ func Path(path string) error {
 	return err
 }
 
-// walk does what Path does. given says that the path leads to a descriptor of this process, as
-// /dev/stderr does. The process that passed the descriptor on is responsible for it.
+// walk does what Path does. given says that the path is a name for a descriptor of this process, as
+// /dev/stderr is. The process that passed the descriptor on is responsible for it.
 func walk(path string) (given bool, err error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {

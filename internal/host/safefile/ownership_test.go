@@ -13,7 +13,7 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// other is a user other than the user of the test.
+// other is a user who does not run the test.
 const other = 1234
 
 // unprotected is for tests with other users' files. These files are in no directory with the sticky
@@ -33,7 +33,7 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// says checks for an error with some words; without words, for no error.
+// says checks that an error has some words, or, without words, that there is no error.
 func says(t *testing.T, what string, err error, words string) {
 	t.Helper()
 	if words == "" && err != nil || words != "" && (err == nil || !strings.Contains(err.Error(), words)) {

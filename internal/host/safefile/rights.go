@@ -31,7 +31,7 @@ func Of(info fs.FileInfo) *Rights {
 // must never be set as an id.
 const unset = ^uint32(0)
 
-// Credential starts a process as the user; nil for nil.
+// Credential returns what os/exec needs to start a process as the user; nil if r is nil.
 func (r *Rights) Credential() (*syscall.Credential, error) {
 	switch {
 	case r == nil:
@@ -86,7 +86,7 @@ func me() int {
 	return uid
 }
 
-// with is Do for a function with a result.
+// with does what Do does, for a function with a result.
 func with[T any](r *Rights, f func() (T, error)) (v T, err error) {
 	err = r.Do(func() (err error) {
 		v, err = f()
@@ -142,7 +142,7 @@ func (d *Root) OpenOwn(name string, flag int, perm fs.FileMode) (*os.File, error
 	})
 }
 
-// Mkdir and the following methods are like those of an [os.Root].
+// Mkdir and the following methods do what the methods of an [os.Root] do.
 func (d *Root) Mkdir(name string, perm fs.FileMode) error {
 	return d.rights.Do(func() error { return d.root.Mkdir(name, perm) })
 }

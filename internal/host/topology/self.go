@@ -13,9 +13,9 @@ const (
 	mpolMemsAllowed = 4
 )
 
-// Self returns the CPUs and memory that this process may use now: the cpuset of its cgroup, unless
-// taskset, Slurm or a container has narrowed it. If the kernel does not tell, Self returns nothing
-// and a warning with the reason.
+// Self returns the CPUs and memory that this process may use now: the cpuset of its cgroup, or the
+// part of it that taskset, Slurm or a container has left. If the kernel does not tell, Self returns
+// nothing and a warning with the reason.
 func Self() (u Use, warnings []Warning) {
 	var cpus unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &cpus); err != nil {

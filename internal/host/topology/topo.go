@@ -148,7 +148,8 @@ func (r *reader) nodes(use Use) []Node {
 	return disjoint(nodes)
 }
 
-// disjoint keeps each CPU only in the first node that has it, because golaunch relies on that.
+// disjoint keeps each CPU only in the first node that has the CPU, because golaunch relies on
+// disjoint nodes.
 func disjoint(nodes []Node) []Node {
 	var seen Set
 	for i, n := range nodes {

@@ -270,7 +270,8 @@ func TestThisMachine(t *testing.T) {
 	}
 }
 
-// BenchmarkRead reads a machine of 192 CPUs from files, which take about as long as those of /sys.
+// BenchmarkRead reads a machine of 192 CPUs from files, which take about as long as the files of
+// /sys.
 func BenchmarkRead(b *testing.B) {
 	dir := b.TempDir()
 	if err := os.CopyFS(dir, topotest.P5.Sys()); err != nil {

@@ -107,7 +107,8 @@ func Close(fds []int) {
 	}
 }
 
-// FD is a blocking socket without Go's network poller, which costs a small process at its start.
+// FD is a blocking socket. It does without Go's network poller, which would make a small process
+// start later.
 type FD int
 
 func (fd FD) Read(b []byte) (n int, err error) {
@@ -145,7 +146,8 @@ func (fd FD) send(b, oob []byte) (n int, err error) {
 }
 
 // Polled is a connection that waits in Go's network poller. This package does not import package
-// net, which comes late in Go's order of initialization: the guardian imports this package.
+// net, which comes late in Go's order of initialization, because the guardian imports this package
+// and must start early.
 type Polled interface { // a net.UnixConn
 	io.ReadWriter
 	syscall.Conn
