@@ -34,7 +34,7 @@ var rules = []struct{ room, only, never string }{
 	{room: "rendezvous", never: "agent launcher"},
 }
 
-// leaves may be imported by every package for which never does not forbid their room.
+// leaves may be imported even where never forbids the room that they are in.
 const leaves = "launcher/report rendezvous/tcpstore"
 
 const testkit = "internal/testkit"

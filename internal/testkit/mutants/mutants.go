@@ -105,7 +105,8 @@ func MustDie(t *testing.T) {
 
 const list = "testdata/mutants.txt"
 
-// checkSound checks that worlds pass without a bug: those that find bugs, or all of them.
+// checkSound checks that worlds pass without a bug: the worlds that find bugs, and for [suite.All]
+// all worlds.
 func checkSound(t *testing.T, worlds string, beds []bed) {
 	t.Helper()
 	asked := map[string]bool{"": suite.All()}
@@ -199,8 +200,9 @@ func build(t *testing.T, name string, files map[string]string) {
 	}
 }
 
-// run makes one world, or all of them if it is empty, with one bug, or with none for 0. A world that
-// goes on for ever has found its bug; one without a bug may be slow on a busy machine.
+// run makes one world, or all worlds if world is empty. It plants the bug with a number, or no bug
+// for 0. A world that never ends has found its bug. A world without a bug may be slow on a busy
+// machine.
 func run(worlds string, planted int, world string) ([]byte, error) {
 	c := exec.Command(worlds, "-test.run=^TestWorld$", "-test.timeout=9m")
 	if world != "" {

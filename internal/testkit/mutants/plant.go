@@ -14,7 +14,7 @@ import (
 // variable names the environment variable whose value is the number of the planted bug.
 const variable = "GOLAUNCH_TEST_MUTANT"
 
-// mutant is a bug: in a declaration, the lines of old become those of new.
+// mutant is a bug: in a declaration, the lines of new replace the lines of old.
 type mutant struct {
 	name string
 	// at is the second line of the entry: "State.find in ../other/package, world 7".
@@ -113,7 +113,8 @@ type file struct {
 	copies     strings.Builder
 }
 
-// bed is where a bug is planted: in the field, or in a file of its own if it is not in a function.
+// bed is where a bug is planted: in the field, or in a file of its own if the bug is not in a
+// function.
 type bed struct {
 	mutant
 	alone map[string]string
@@ -209,8 +210,7 @@ func receiver(d *ast.FuncDecl) string {
 	}
 }
 
-// overlay has the files for the compiler, with a further file in each package that reads
-// [variable].
+// overlay has the files for the compiler. In each package, a further file reads [variable].
 func (g *field) overlay() map[string]string {
 	all := map[string]string{}
 	for dir, p := range g.packages {

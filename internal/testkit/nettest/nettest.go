@@ -85,7 +85,7 @@ func (n Node) Rules(t testing.TB, rules string) {
 	}
 }
 
-// made makes the names of one process different.
+// made counts the calls of Nodes in this process, so that names differ.
 var made atomic.Int32
 
 // Nodes makes one node for each address (such as "10.77.0.2" or "fd77::2"), on a bridge of their

@@ -59,8 +59,8 @@ func (c *Cluster) slurmConf(o Options) string {
 		"KillWait":             "5", // seconds from SIGTERM to SIGKILL
 		"MailProg":             "/bin/true",
 		"GresTypes":            "gpu",
-		// A requeued job waits for its old credential to expire: in seconds, and Slurm takes less
-		// than 5 for the default of 120.
+		// cred_expire is short, because a requeued job waits for its old credential to expire. It
+		// is in seconds. Slurm takes a value below 5 for the default of 120.
 		"AuthInfo": "cred_expire=5,socket=" + c.file("munge.socket"),
 	}
 	maps.Copy(conf, o.Config)

@@ -1,10 +1,10 @@
 // Package slurmtest runs a real Slurm for the length of a test: a head node with munged and
-// slurmctld, and compute nodes with a slurmd each. A node consists of namespaces of this machine: a
-// network with an address of its own (package nettest), a host name, and for a compute node a
-// process namespace, whose end also ends all processes that a job has left behind. A Slurm of the
-// machine stays untouched, and several clusters can run at once. The package is for tests, on
-// Linux, as root, with the requirements of nettest, and with Debian's packages slurmctld, slurmd,
-// slurm-client and munge.
+// slurmctld, and compute nodes with a slurmd each. A node consists of namespaces of this machine.
+// Each node has a host name, and a network with an address of its own (package nettest). A compute
+// node also has a process namespace. When that ends, all processes that a job has left behind end
+// too. A Slurm of the machine stays untouched, and several clusters can run at once. The package is
+// for tests, on Linux, as root, with the requirements of nettest, and with Debian's packages
+// slurmctld, slurmd, slurm-client and munge.
 package slurmtest
 
 import (
@@ -50,7 +50,7 @@ type Cluster struct {
 	t testing.TB
 	// dir has everything that Slurm writes.
 	dir string
-	// died has the end of each daemon.
+	// died gets a text for each daemon that ends.
 	died chan string
 }
 

@@ -1,8 +1,9 @@
 // Package sshtest runs real SSH servers for the length of a test: a head node with an ssh client,
-// and nodes with an sshd each. A node consists of namespaces of this machine: a network with an
-// address of its own (package nettest), and for a server a host name and a process namespace, whose
-// end also ends all processes that were started there. The package is for tests, on Linux, as root,
-// with the requirements of nettest, and with Debian's packages openssh-server and openssh-client.
+// and nodes with an sshd each. A node consists of namespaces of this machine. Each node has a
+// network with an address of its own (package nettest). A node with a server also has a host name
+// and a process namespace. When the process namespace ends, all processes that were started there
+// end too. The package is for tests, on Linux, as root, with the requirements of nettest, and with
+// Debian's packages openssh-server and openssh-client.
 package sshtest
 
 import (

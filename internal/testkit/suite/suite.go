@@ -26,7 +26,7 @@ import (
 // Otherwise the tests use the records of such a run in testdata.
 func All() bool { return os.Getenv("GOLAUNCH_TEST_ALL") != "" }
 
-// Main runs the tests of a package [Apart].
+// Main calls [Apart] and runs the tests of a package.
 func Main(m *testing.M) {
 	done := Apart()
 	code := m.Run()
@@ -34,7 +34,7 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// MainWith runs the tests of a package [Apart], and builds [Golaunch] for them, at *path.
+// MainWith does what Main does, and builds [Golaunch] for the tests, at *path.
 func MainWith(m *testing.M, path *string) {
 	done := Apart()
 	dir, err := os.MkdirTemp("", "bin")
@@ -55,10 +55,10 @@ func MainWith(m *testing.M, path *string) {
 }
 
 const (
-	// apart is in the environment of a test binary that is apart, and of all processes that it
-	// starts.
+	// apart names a variable in the environment of a test binary that is [Apart], and of all
+	// processes that it starts.
 	apart = "GOLAUNCH_TEST_APART"
-	// home is then the user's own home directory.
+	// home names the variable that then has the user's own home directory.
 	home = "GOLAUNCH_TEST_HOME"
 )
 
@@ -125,8 +125,8 @@ func unshare() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return os.NewSyscallError("mount --make-rprivate /", err)
 	}
-	// By the records in the second, golaunch ends what dead supervisors have left, and removes their
-	// cgroups.
+	// The second directory has the records by which golaunch ends the processes that dead
+	// supervisors have left, and removes their cgroups.
 	for dir, mode := range map[string]string{"/run/netns": "755", fmt.Sprintf("/tmp/golaunch-%d", os.Getuid()): "700"} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
@@ -147,9 +147,9 @@ func unshare() error {
 	return errors.Join(os.NewSyscallError("ip link set lo up", unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)), unix.Close(fd))
 }
 
-// kept are variables that say how this machine works, by their beginnings. All other variables
-// describe where this process runs and the requests of its callers: variables of a scheduler, of a
-// launcher, or golaunch's own.
+// kept are the beginnings of the names of variables that say how this machine works. All other
+// variables describe where this process runs and the requests of its callers: variables of a
+// scheduler, of a launcher, or golaunch's own.
 var kept = []string{
 	"PATH=", "LANG=", "LC_", "TZ=", "TERM=", "USER=", "LOGNAME=", "SHELL=", "CI=", "LD_LIBRARY_PATH=",
 	"GO", "CGO_", "CC=", "CXX=", "GIT_", "PYTHON", "http_proxy=", "https_proxy=", "no_proxy=", "HTTP_PROXY=", "HTTPS_PROXY=", "NO_PROXY=",
@@ -201,8 +201,9 @@ func temporary() (string, error) {
 // Home is the home directory of the user who runs the tests.
 func Home() string { return cmp.Or(os.Getenv(home), os.Getenv("HOME")) }
 
-// Golaunch builds golaunch into a directory, with the name torchrun too: with the race detector for
-// [All], otherwise without it, since the processes that tests start then take a third of the time.
+// Golaunch builds golaunch into a directory, with the name torchrun too. For [All], it has the race
+// detector. Otherwise it does not, since the processes that tests start then take a third of the
+// time.
 func Golaunch(dir string) error {
 	args := []string{"build", "-buildvcs=false", "-ldflags=-w", "-o", filepath.Join(dir, "golaunch")}
 	if All() {

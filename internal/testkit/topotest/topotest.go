@@ -31,7 +31,8 @@ var (
 	// P5 is AWS's instance with 8 H100, and P4d AWS's instance with 8 A100.
 	P5  = Machine{Nodes: 2, CoresPerNode: 48, Threads: 2, NodesPerSocket: 1, CoresPerCache: 6, GPUs: []int{0, 0, 0, 0, 1, 1, 1, 1}}
 	P4d = Machine{Nodes: 2, CoresPerNode: 24, Threads: 2, NodesPerSocket: 1, CoresPerCache: 24, GPUs: []int{0, 0, 0, 0, 1, 1, 1, 1}}
-	// GB200 is a compute tray: two Grace, four Blackwell, whose memory makes NUMA nodes of its own.
+	// GB200 is a compute tray: two Grace CPUs, and four Blackwell GPUs whose memory makes NUMA
+	// nodes of its own.
 	GB200 = Machine{Nodes: 2, CoresPerNode: 72, Threads: 1, NodesPerSocket: 1, MemoryNodes: 32, GPUs: []int{0, 0, 1, 1}}
 	// DGXA100 has two EPYC 7742 with four NUMA nodes each (NPS4). Every second NUMA node has two
 	// GPUs.

@@ -73,7 +73,7 @@ func Filled[T any]() T {
 	return v
 }
 
-// Arrives returns a message as it arrives.
+// Arrives returns a message as its receiver gets it.
 func Arrives[M proto.Message](t testing.TB, m M) M {
 	b, err := proto.Marshal(m)
 	if err != nil {
@@ -86,7 +86,7 @@ func Arrives[M proto.Message](t testing.TB, m M) M {
 	return out.(M)
 }
 
-// Whole returns, as it arrives, a message that is sent in several parts.
+// Whole returns a message that is sent in several parts, as its receiver gets it.
 func Whole[M proto.Message](t testing.TB, pieces iter.Seq[M]) (all M) {
 	first := true
 	for m := range pieces {
