@@ -80,6 +80,16 @@ func TestWhichCallersAreHeld(t *testing.T) {
 				follower = p
 			}
 		}
+		asks := func(hello *pb.Hello) (*wire.ElsewhereError, time.Duration) {
+			start := time.Now()
+			_, err := follower.Candidate.await(t.Context(), follower.election.Agent(hello))
+			e := wire.Elsewhere(status.Convert(err))
+			if e == nil {
+				t.Fatalf("an agent that asks a process without the coordinator gets %v", err)
+			}
+			return e, time.Since(start)
+		}
+		const beat = lease / election.PeerElectionsPerLease / 10 // a leader sends heartbeats that often
 		for _, c := range []struct {
 			name  string
 			hello *pb.Hello
@@ -87,17 +97,29 @@ func TestWhichCallersAreHeld(t *testing.T) {
 		}{
 			{"asks anew", &pb.Hello{}, 0},
 			{"has lost another one", &pb.Hello{Lost: "h9:1"}, 0},
-			{"has lost the one that leads, and is older", &pb.Hello{Lost: leads}, lease / election.HoldsPerLease},
+			{"has lost the one that leads", &pb.Hello{Lost: leads, Patience: durationpb.New(time.Hour)}, beat},
+		} {
+			if e, took := asks(c.hello); e.Leader != leads || e.Wait > 2*election.Pace || took > c.held {
+				t.Errorf("a caller that %s gets %+v after %v", c.name, e, took)
+			}
+		}
+		h.part(hostOf(follower.election.Self().Addr))
+		time.Sleep(lease / election.PeerElectionsPerLease) // until it knows no leader
+		for _, c := range []struct {
+			name  string
+			hello *pb.Hello
+			held  time.Duration
+		}{
+			{"is older", &pb.Hello{}, lease / election.HoldsPerLease},
 			{"waits long", &pb.Hello{Lost: leads, Patience: durationpb.New(time.Hour)}, lease / election.MaxHoldsPerLease},
 			{"waits not so long", &pb.Hello{Lost: leads, Patience: durationpb.New(lease / 10)}, wire.HeldOf(lease / 10)},
 		} {
-			start := time.Now()
-			_, err := follower.Candidate.await(t.Context(), follower.election.Agent(c.hello))
-			e := wire.Elsewhere(status.Convert(err))
-			if e == nil || e.Leader != leads || e.Wait > 2*election.Pace || time.Since(start) != c.held {
-				t.Errorf("a caller that %s gets %+v after %v", c.name, err, time.Since(start))
+			if e, took := asks(c.hello); e.Leader != "" || took != c.held {
+				t.Errorf("without a leader, a caller that %s gets %+v after %v", c.name, e, took)
 			}
 		}
+		h.part()
+		time.Sleep(lease)
 		h.part(hostOf(leads))
 		time.Sleep(lease / election.PeerElectionsPerLease * 9 / 10)
 		start := time.Now()

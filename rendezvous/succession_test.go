@@ -181,6 +181,31 @@ func TestAShortCut(t *testing.T) {
 	})
 }
 
+// TestAShortCutOfAnAgent cuts off a node for two fifths of a lease, at each phase of its heartbeats.
+// The node keeps its lease.
+func TestAShortCutOfAnAgent(t *testing.T) {
+	together(t, 3, func(t *testing.T, p *peerage) {
+		q := p.addAll(4, forever)
+		p.settled(3)
+		for phase := range 40 {
+			time.Sleep(lease + time.Duration(phase)*lease/200)
+			p.part("n3")
+			time.Sleep(lease * 2 / 5)
+			p.part()
+			time.Sleep(2 * lease)
+			if err := q[2].Err(); err != nil {
+				t.Errorf("phase %d: %v", phase, err)
+				break
+			}
+		}
+		time.Sleep(time.Minute) // by then, servers have closed connections whose end was lost in a cut
+		for _, a := range q {
+			a.exitAll(0, 0)
+		}
+		p.ended(1, q...)
+	})
+}
+
 // TestALeaderWithoutRanks checks that a leader on a node without ranks is replaced when it is lost,
 // and that no rank notices.
 func TestALeaderWithoutRanks(t *testing.T) {

@@ -111,10 +111,16 @@ func (l *Log) noteSilentLeader() {
 	}
 }
 
-// noteLeaderHeard notes that the leader is heard again.
+// noteLeaderHeard notes a message of the leader, which may have been silent.
 func (l *Log) noteLeaderHeard(v Voter) {
-	if l.Leader().ID == 0 && l.node.BasicStatus().Lead == v.ID {
+	if l.node.BasicStatus().Lead != v.ID {
+		return
+	}
+	if l.Leader().ID == 0 {
 		l.setLeader(v)
+	}
+	if l.cfg.LeaderHeard != nil {
+		l.cfg.LeaderHeard()
 	}
 }
 

@@ -30,7 +30,7 @@ type Voter struct {
 	Name, Addr string
 }
 
-// Config configures a voter. VotersChanged, LeaderChanged and Disk may be nil.
+// Config configures a voter. VotersChanged, LeaderChanged, LeaderHeard and Disk may be nil.
 type Config struct {
 	Self Voter
 	Disk Disk
@@ -46,6 +46,8 @@ type Config struct {
 	VotersChanged func([]Voter)
 	// LeaderChanged is called when Leader has changed. It must not block.
 	LeaderChanged func()
+	// LeaderHeard is called for each message of the leader. It must not block.
+	LeaderHeard func()
 }
 
 // A leader sends heartbeats ten times as often as necessary, as in etcd. The clock is finer,

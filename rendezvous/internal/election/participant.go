@@ -52,6 +52,7 @@ type Participant struct {
 	// self has no address before the participant listens. From then on it does not change.
 	self          quorum.Voter
 	leaderChanged broadcast
+	leaderHeard   broadcast
 	// asking counts the callers that wait for the coordinator.
 	asking atomic.Int64
 	closed context.Context
@@ -183,6 +184,7 @@ func (p *Participant) start(open func(quorum.Config) (*quorum.Log, error)) error
 	cfg := quorum.Config{
 		Self: p.self, ElectionTimeout: p.cfg.Lease / ElectionsPerLease,
 		Send: p.transport.send, VotersChanged: p.votersChanged, LeaderChanged: p.leaderChanged.send,
+		LeaderHeard: p.leaderHeard.send,
 	}
 	if len(p.cfg.Peers) > 0 {
 		cfg.ElectionTimeout, cfg.Disk = p.cfg.Lease/PeerElectionsPerLease, disk{p}

@@ -55,15 +55,15 @@ func (p *Participant) Agent(h *pb.Hello) Caller {
 
 // AwaitCoordinator returns nil once the coordinator is in this process, or an error with other
 // places where the coordinator may be. It waits while this process knows no leader, or only the
-// leader that the caller has just lost. If that leader still leads, the error has its address once
-// this process is in contact with it again.
+// leader that the caller has just lost, because that leader may have died. If that leader still
+// leads, the error has its address: this process returns it with the leader's next message.
 func (p *Participant) AwaitCoordinator(ctx context.Context, caller Caller) error {
 	p.asking.Add(1)
 	defer p.asking.Add(-1)
 	limit := time.NewTimer(caller.Hold)
 	defer limit.Stop()
 	for {
-		changed := p.leaderChanged.next()
+		changed, heard := p.leaderChanged.next(), p.leaderHeard.next()
 		if p.cfg.Coordinates() {
 			return nil
 		}
@@ -76,6 +76,8 @@ func (p *Participant) AwaitCoordinator(ctx context.Context, caller Caller) error
 		}
 		select {
 		case <-changed:
+			caller.Lost = ""
+		case <-heard:
 			caller.Lost = ""
 		case <-limit.C:
 			return p.Elsewhere()
