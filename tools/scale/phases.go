@@ -292,7 +292,7 @@ func (s *scene) silence(ctx context.Context) error {
 	start := time.Now()
 	s.swarms[0].stop()
 	for range s.Agents / few {
-		if _, err := s.head.until("was lost: no word"); err != nil {
+		if _, err := s.head.until("was lost: its agent was silent"); err != nil {
 			return err
 		}
 	}
