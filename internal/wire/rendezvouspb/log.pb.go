@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: log.proto
 
-// The entries of a coordinator's log, in the words that it speaks with its agents and clients.
+// These are the entries of a coordinator's log. They contain the messages of agents and clients.
 
 package rendezvouspb
 
@@ -25,16 +25,16 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Entry is something that happened, and when.
+// Entry is an event, with its time.
 type Entry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	At    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
-	// about is the job, where it happened to one.
+	// about is the ID of the job that the event is about; empty for an event of the cluster.
 	About string `protobuf:"bytes,2,opt,name=about,proto3" json:"about,omitempty"`
-	// submitter is the uid of who submitted the job, where that is known. It is no part of the
-	// submission, which is the client's own words.
+	// submitter is the uid of the user who submitted the job, if it is known. It is not a field of
+	// Submission, because a Submission has only what the client says.
 	Submitter *uint32 `protobuf:"varint,16,opt,name=submitter,proto3,oneof" json:"submitter,omitempty"`
-	// user is that user's name, or the number.
+	// user is the name of that user, or the uid if the user has no name.
 	User string `protobuf:"bytes,23,opt,name=user,proto3" json:"user,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//
@@ -327,7 +327,7 @@ type Entry_Admitted struct {
 }
 
 type Entry_Joined struct {
-	// joined is a node that jobs may have from then on.
+	// joined is a node that jobs may use from then on.
 	Joined *Node `protobuf:"bytes,6,opt,name=joined,proto3,oneof"`
 }
 
@@ -439,7 +439,7 @@ func (*Entry_Limited) isEntry_Body() {}
 type Founded struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Format string                 `protobuf:"bytes,1,opt,name=format,proto3" json:"format,omitempty"`
-	// epoch is what agents know the log's coordinators by.
+	// epoch identifies the log. By it, agents recognize every coordinator of this log.
 	Epoch         string `protobuf:"bytes,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -491,13 +491,13 @@ func (x *Founded) GetEpoch() string {
 	return ""
 }
 
-// Admitted says that an agent was taken in.
+// Admitted says that the coordinator has admitted an agent.
 type Admitted struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Node     *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	Instance string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
-	// The silence after which its ranks are dead: the lease that it was given, and the time that
-	// killing takes.
+	// patience is the silence after which the agent's ranks are known to be dead: the lease that the
+	// agent was given, and the time that killing its ranks takes.
 	Patience      *durationpb.Duration `protobuf:"bytes,3,opt,name=patience,proto3" json:"patience,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -610,7 +610,8 @@ func (x *Lost) GetWhy() string {
 	return ""
 }
 
-// FreedGPUs says which GPUs of a node, by index, are free that were held when it joined.
+// FreedGPUs says which GPUs of a node, by index, are free now. Other processes held them when the
+// node joined.
 type FreedGPUs struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -665,7 +666,7 @@ func (x *FreedGPUs) GetGpus() []int32 {
 	return nil
 }
 
-// Limited has the limits of users from then on.
+// Limited has the limits of users that hold from then on.
 type Limited struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Limits        []*Limit               `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
@@ -775,7 +776,7 @@ func (x *Limit) GetGpus() int32 {
 	return 0
 }
 
-// Back says that an agent is there again after its connection broke.
+// Back says that an agent is back after its connection broke.
 type Back struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -825,7 +826,7 @@ func (x *Back) GetNode() string {
 type Drained struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	// leaving is there if the jobs on it are to give it up.
+	// leaving is set if the jobs on the node must give it up.
 	Leaving       *Draining `protobuf:"bytes,2,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -877,8 +878,8 @@ func (x *Drained) GetLeaving() *Draining {
 	return nil
 }
 
-// Avoided says that a node is given to jobs only if others will not do, or if why is absent that it
-// is as any other again.
+// Avoided says that jobs get a node only if no others suffice. Without why, it says that jobs may
+// use the node again like any other.
 type Avoided struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -933,7 +934,7 @@ func (x *Avoided) GetWhy() string {
 	return ""
 }
 
-// Reported is what a node's agent said.
+// Reported is a report of a node's agent.
 type Reported struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -988,14 +989,15 @@ func (x *Reported) GetReport() *FromAgent {
 	return nil
 }
 
-// Gathered says how the start of a gang goes, as the node reported that serves its store.
+// Gathered says how far the start of a gang is, according to the node that serves the gang's store.
 type Gathered struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Node    string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	Unit    int32                  `protobuf:"varint,2,opt,name=unit,proto3" json:"unit,omitempty"`
 	Attempt int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Why     string                 `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
-	// ago is when the last rank came, once all have; last is its number, -1 if that is not known.
+	// ago is how long ago the last rank connected; it is set once all ranks have connected. last is
+	// the number of that rank, -1 if it is not known.
 	Ago           *durationpb.Duration `protobuf:"bytes,5,opt,name=ago,proto3" json:"ago,omitempty"`
 	Last          int32                `protobuf:"varint,6,opt,name=last,proto3" json:"last,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1076,8 +1078,8 @@ func (x *Gathered) GetLast() int32 {
 	return 0
 }
 
-// Formed says which replicas the newest quorum of the replica groups has or, with why, why there is
-// none.
+// Formed says which replicas the newest quorum of the replica groups has. If why is set, there is
+// no quorum, and why is the reason.
 type Formed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1194,8 +1196,8 @@ func (x *Replicas) GetGroup() int32 {
 	return 0
 }
 
-// CapacityRequested says that nodes were asked of a provider. Their tags follow from the epoch and
-// from how many there were before.
+// CapacityRequested says that the coordinator requested nodes from a provider. Their tags follow
+// from the kind, the epoch, and the number of nodes that were requested before.
 type CapacityRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
@@ -1258,7 +1260,7 @@ func (x *CapacityRequested) GetWhy() string {
 	return ""
 }
 
-// CapacityReleased says that a requested node was given back, or given up.
+// CapacityReleased says that a requested node was given back, or was given up before it joined.
 type CapacityReleased struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tag           string                 `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
@@ -1376,7 +1378,7 @@ func (x *CapacityGone) GetWhy() string {
 	return ""
 }
 
-// CapacityFailed says that a requested node is not what its kind promises.
+// CapacityFailed says that a requested node has less than its kind promises.
 type CapacityFailed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tag           string                 `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`

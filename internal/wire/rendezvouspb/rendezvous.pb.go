@@ -4,9 +4,10 @@
 // 	protoc        (unknown)
 // source: rendezvous.proto
 
-// The words between the coordinator and its agents and clients. They are those of golaunch's
-// internal/core/job, internal/core/cluster and placement packages, which explain them. A node's
-// events and orders do not name the node: the stream does.
+// These are the messages between the coordinator and its agents and clients. Most names of messages
+// and fields are those of Go types in golaunch's internal/core/job, internal/core/cluster,
+// internal/wire, launcher/report and placement packages, which explain them. An agent's reports and
+// orders do not name its node, because each agent has a stream of its own.
 
 package rendezvouspb
 
@@ -30,7 +31,7 @@ const (
 // Workspace is a packed directory.
 type Workspace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// id is the SHA-256 of the archive, in hexadecimal digits; a status has the first of them.
+	// id is the SHA-256 of the archive, in hexadecimal digits. A status has only the first 12 digits.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// bytes is the archive's size.
 	Bytes         int64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
@@ -94,12 +95,13 @@ func (x *Workspace) GetFiles() int32 {
 
 type FetchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// id is the workspace's; only the first message has it.
+	// id is the id of the workspace. Only the first message has it.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// have says that the agent has the workspace, and addr where others get it from the agent, HOST:PORT; empty if they cannot.
+	// have says that the agent has the workspace. addr is the HOST:PORT at which other agents can get
+	// the workspace from this agent; empty if they cannot.
 	Have bool   `protobuf:"varint,2,opt,name=have,proto3" json:"have,omitempty"`
 	Addr string `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"`
-	// failed is why the agent did not get the workspace where it was told to.
+	// failed is why the agent did not get the workspace from the source in the last reply.
 	Failed        string `protobuf:"bytes,4,opt,name=failed,proto3" json:"failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -165,11 +167,12 @@ func (x *FetchRequest) GetFailed() string {
 	return ""
 }
 
-// FetchReply has the next bytes of the archive, or where the agent gets it.
+// FetchReply has the next bytes of the archive, or the place from which the agent can get the
+// archive.
 type FetchReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Data  []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
-	// source is another agent's addr.
+	// source is the addr of an agent that has the workspace.
 	Source        string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -223,7 +226,7 @@ func (x *FetchReply) GetSource() string {
 
 type OfferRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// workspace is in the first message.
+	// workspace is set in the first message only.
 	Workspace     *Workspace `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`
 	Data          []byte     `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -314,7 +317,7 @@ func (*OfferReply) Descriptor() ([]byte, []int) {
 	return file_rendezvous_proto_rawDescGZIP(), []int{4}
 }
 
-// Voter is a node that keeps the state of a job, or could.
+// Voter is a node that keeps the state of a job, or could keep it.
 type Voter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// id is random, made once by each process.
@@ -382,10 +385,11 @@ func (x *Voter) GetAddr() string {
 // Chunk is a part of a message.
 type Chunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// from and size, that of the whole message in bytes, are in the first chunk of a message alone.
+	// from and size are set only in the first chunk of a message. size is the size of the whole
+	// message in bytes.
 	From *Voter `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
 	Size uint64 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
-	// data are bytes of a raftpb.Message.
+	// data is a part of a raftpb.Message.
 	Data          []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -447,8 +451,8 @@ func (x *Chunk) GetData() []byte {
 type Greeting struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Voter *Voter                 `protobuf:"bytes,1,opt,name=voter,proto3" json:"voter,omitempty"`
-	// begun says that the voter knows of a log that has begun, and facts are what must be the same
-	// for all coordinators of a cluster, by flag name.
+	// begun says that the voter knows a log that has begun. facts are the settings that must be the
+	// same for all coordinators of a cluster, by flag name.
 	Begun         bool              `protobuf:"varint,2,opt,name=begun,proto3" json:"begun,omitempty"`
 	Facts         map[string]string `protobuf:"bytes,3,rep,name=facts,proto3" json:"facts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
@@ -508,13 +512,13 @@ func (x *Greeting) GetFacts() map[string]string {
 	return nil
 }
 
-// Invitation is to a job that goes on elsewhere.
+// Invitation invites a process to a job that runs elsewhere.
 type Invitation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// job is its ID, facts are as in Hello, and epoch is as in Welcome.
+	// job is the ID of the job. facts are as in Hello, and epoch is as in Welcome.
 	Job   string            `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	Facts map[string]string `protobuf:"bytes,2,rep,name=facts,proto3" json:"facts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// node leads it, and voters are as an agent hears of them.
+	// node is the node that leads the job. voters are as in a message to an agent.
 	Node          string  `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
 	Voters        *Voters `protobuf:"bytes,4,opt,name=voters,proto3" json:"voters,omitempty"`
 	Epoch         string  `protobuf:"bytes,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -589,15 +593,16 @@ func (x *Invitation) GetEpoch() string {
 	return ""
 }
 
-// Voters are where an agent finds the next coordinator when it has lost this one, which is the
-// first. In the details of an UNAVAILABLE they are where the coordinator is, or may be: it is not
-// here.
+// Voters has the addresses at which an agent finds the next coordinator after it has lost this one.
+// The first address is the address of this coordinator. In the details of an UNAVAILABLE error,
+// Voters has the addresses where the coordinator is or may be, because it is not in the process
+// that answers.
 type Voters struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Addrs []string               `protobuf:"bytes,1,rep,name=addrs,proto3" json:"addrs,omitempty"`
-	// leader is where the coordinator is, HOST:PORT, in the details of who knows that. wait is how
-	// long an agent waits before it asks there, or anywhere if leader is empty: of thousands not all
-	// are to come at once.
+	// leader is the HOST:PORT of the coordinator, if the process that answers with an error knows it.
+	// wait is how long the agent waits before it asks leader, or any other address if leader is
+	// empty. The waits differ, so that thousands of agents do not ask at the same moment.
 	Leader        string               `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"`
 	Wait          *durationpb.Duration `protobuf:"bytes,3,opt,name=wait,proto3" json:"wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -659,7 +664,8 @@ func (x *Voters) GetWait() *durationpb.Duration {
 
 type FromAgent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// seq numbers the reports of an agent from 1, without a gap; it is 0 for what is no report.
+	// seq numbers the reports of an agent from 1, without a gap. It is 0 for a message that is not a
+	// report: a hello, a heartbeat or a goodbye.
 	Seq uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//
@@ -683,7 +689,7 @@ type FromAgent struct {
 	//	*FromAgent_Catching
 	//	*FromAgent_Freed
 	Body isFromAgent_Body `protobuf_oneof:"body"`
-	// job is the one that a report is about.
+	// job is the job that the report is about; empty for all jobs.
 	Job           string `protobuf:"bytes,11,opt,name=job,proto3" json:"job,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1033,7 +1039,7 @@ func (*FromAgent_Freed) isFromAgent_Body() {}
 
 type ToAgent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// acked is the number of the newest report that was taken.
+	// acked is the seq of the newest report that the coordinator has received and processed.
 	Acked uint64 `protobuf:"varint,1,opt,name=acked,proto3" json:"acked,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//
@@ -1054,7 +1060,7 @@ type ToAgent struct {
 	//	*ToAgent_Peers
 	//	*ToAgent_ReplicaQuorum
 	Body isToAgent_Body `protobuf_oneof:"body"`
-	// job is the one that an order is about; empty for all.
+	// job is the job that the order is about; empty for all jobs.
 	Job           string `protobuf:"bytes,12,opt,name=job,proto3" json:"job,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1357,33 +1363,38 @@ func (*ToAgent_Peers) isToAgent_Body() {}
 
 func (*ToAgent_ReplicaQuorum) isToAgent_Body() {}
 
-// Hello opens a stream.
+// Hello is the first message of an agent's stream.
 type Hello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// protocol is 5. Another number is refused; version is for that message.
+	// protocol is wire.Protocol. The coordinator refuses any other number. version is the agent's
+	// version of golaunch, for the message that says so.
 	Protocol uint32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	Version  string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	Node     *Node  `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
-	// instance is random, made once by each agent: it tells an agent that is back from another of the
-	// same name.
+	// instance is random, and each agent makes it once. It distinguishes an agent that is back from
+	// another agent of the same name.
 	Instance string `protobuf:"bytes,4,opt,name=instance,proto3" json:"instance,omitempty"`
-	// epoch is Welcome's, of a coordinator that has welcomed this instance before.
+	// epoch is the epoch of the coordinator that has welcomed this instance before; empty if there is
+	// none.
 	Epoch string `protobuf:"bytes,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// facts are what must be the same on every node of the job, by flag name.
+	// facts are the settings that must be the same on every node of the job, by flag name.
 	Facts map[string]string `protobuf:"bytes,6,rep,name=facts,proto3" json:"facts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// time is the agent's wall clock.
 	Time      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=time,proto3" json:"time,omitempty"`
 	Heartbeat *Heartbeat             `protobuf:"bytes,8,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
-	// voter is this process, if it could keep the state of the job.
+	// voter is this process as a voter, if it could keep the state of the job.
 	Voter *Voter `protobuf:"bytes,9,opt,name=voter,proto3" json:"voter,omitempty"`
-	// commitment is the SHA-256 of 32 secret bytes. They are the last of this connection, below TLS,
-	// once the agent and its ranks are dead: no other end of it says so. Where the kernel killed the
-	// agent for want of memory, the last are 32 bytes whose SHA-256 they are.
+	// commitment is the SHA-256 of 32 secret bytes. These bytes prove that the agent and its ranks
+	// are dead. They are then sent as the last bytes of this connection, below TLS. A connection that
+	// ends without them proves nothing. If the kernel killed the agent because memory ran out, the
+	// last 32 bytes are others, whose SHA-256 is the secret.
 	Commitment []byte `protobuf:"bytes,10,opt,name=commitment,proto3" json:"commitment,omitempty"`
-	// patience is how long the agent waits for an answer. Where no process knows who leads it waits for
-	// that news, for a part of this time.
+	// patience is how long the agent waits for an answer. A process that knows no leader waits for
+	// news of a leader before it answers, for at most a part of this time.
 	Patience *durationpb.Duration `protobuf:"bytes,11,opt,name=patience,proto3" json:"patience,omitempty"`
-	// lost is the HOST:PORT that it could not reach just now. The answer must not name that again.
+	// lost is the HOST:PORT that the agent could not reach just now. A process that believes that the
+	// coordinator is there may name this address in its answer only once it has heard from that
+	// coordinator again.
 	Lost          string `protobuf:"bytes,12,opt,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1508,14 +1519,14 @@ func (x *Hello) GetLost() string {
 // Welcome answers Hello.
 type Welcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// job_id is that of the only job; empty in a cluster.
+	// job_id is the ID of the only job; empty in a cluster.
 	JobId string `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	// epoch is random, made once by each coordinator; one that is started again with its journal has
-	// it again.
+	// epoch is random and identifies the coordinator's log. A coordinator that continues a log, such
+	// as one that is started again with its journal, has the same epoch.
 	Epoch     string               `protobuf:"bytes,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Lease     *durationpb.Duration `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
 	Heartbeat *Heartbeat           `protobuf:"bytes,4,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
-	// workspace is that of the only job, if it has one.
+	// workspace is the workspace of the only job, if it has one.
 	Workspace     *Workspace `protobuf:"bytes,5,opt,name=workspace,proto3" json:"workspace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1588,12 +1599,13 @@ func (x *Welcome) GetWorkspace() *Workspace {
 	return nil
 }
 
-// Heartbeat is sent back by the coordinator as it is. The agent's lease runs from when it sent the
-// newest one that came back, so that the coordinator's wait, which starts at its arrival, ends
-// later whichever direction is cut.
+// The coordinator returns a Heartbeat unchanged, except for time. The agent's lease begins when the
+// agent sent the newest heartbeat that has come back. The coordinator's wait begins later, when the
+// heartbeat arrives. So the lease ends before the coordinator's wait, no matter which direction of
+// the connection breaks.
 type Heartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// at is read from a clock of the agent's choice.
+	// at is a time by any clock that the agent chooses.
 	At *durationpb.Duration `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	// time is the coordinator's wall clock when it sent the heartbeat back.
 	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
@@ -1647,8 +1659,8 @@ func (x *Heartbeat) GetTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// Opened says that the agent knows the job: after it was welcomed again it says so of each,
-// followed by all that it had reported of the job's newest attempts.
+// Opened says that the agent knows a job. After a new welcome, an agent with jobs sends Opened for
+// each job. All its earlier reports about the job's newest attempts follow.
 type Opened struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1687,7 +1699,7 @@ func (*Opened) Descriptor() ([]byte, []int) {
 	return file_rendezvous_proto_rawDescGZIP(), []int{15}
 }
 
-// Restated ends that.
+// Restated ends the reports that an agent repeats after a new welcome.
 type Restated struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1726,7 +1738,8 @@ func (*Restated) Descriptor() ([]byte, []int) {
 	return file_rendezvous_proto_rawDescGZIP(), []int{16}
 }
 
-// Goodbye says that the agent leaves and none of its ranks lives. The coordinator ends the stream.
+// Goodbye says that the agent leaves and that none of its ranks is alive. The coordinator then ends
+// the stream.
 type Goodbye struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Why           string                 `protobuf:"bytes,1,opt,name=why,proto3" json:"why,omitempty"`
@@ -1783,7 +1796,7 @@ type Node struct {
 	// memory is in bytes.
 	Memory int64             `protobuf:"varint,5,opt,name=memory,proto3" json:"memory,omitempty"`
 	Labels map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// others are IP addresses, of 4 or 16 bytes each.
+	// others are further IP addresses of the node, of 4 or 16 bytes each.
 	Others        [][]byte `protobuf:"bytes,7,rep,name=others,proto3" json:"others,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2072,8 +2085,8 @@ func (x *Reached) GetUnable() *Exit {
 	return nil
 }
 
-// Draining says that the node will be gone. It is about all jobs. With all, every node of the only
-// job will.
+// Draining says that the node will be gone. It is about all jobs on the node. all says that every
+// node of the only job will be gone.
 type Draining struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Within        *durationpb.Duration   `protobuf:"bytes,1,opt,name=within,proto3" json:"within,omitempty"`
@@ -2144,8 +2157,8 @@ func (x *Draining) GetSignal() int32 {
 	return 0
 }
 
-// Freed says that GPUs of the node, by index and UUID, are free now that were held when it joined. It
-// is about all jobs.
+// Freed says that GPUs of the node, by index and UUID, are free now. Other processes held them when
+// the node joined. The report is about all jobs.
 type Freed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Gpus          []*GPU                 `protobuf:"bytes,1,rep,name=gpus,proto3" json:"gpus,omitempty"`
@@ -2246,7 +2259,7 @@ func (x *Ready) GetAttempt() int32 {
 	return 0
 }
 
-// Catching says that each rank of a unit that has a notice catches the signal that stops it.
+// Catching says that each rank of a unit that got a notice catches the signal that stops it.
 type Catching struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Unit          int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
@@ -2301,19 +2314,21 @@ func (x *Catching) GetAttempt() int32 {
 	return 0
 }
 
-// Replica says that a replica of a group is alive and, with a call, that it asks for a quorum.
+// Replica says that a replica of a replica group is alive. If call is set, the replica also asks
+// for a quorum.
 type Replica struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Unit    int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
 	Attempt int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// id is the replica's name.
 	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
-	// call numbers its requests. again says that a quorum without it has ended the one of that number.
+	// call numbers the replica's requests. again says that the replica repeats a request that ended
+	// with a quorum without the replica.
 	Call           int64 `protobuf:"varint,4,opt,name=call,proto3" json:"call,omitempty"`
 	Again          bool  `protobuf:"varint,5,opt,name=again,proto3" json:"again,omitempty"`
 	ShrinkOnly     bool  `protobuf:"varint,6,opt,name=shrink_only,json=shrinkOnly,proto3" json:"shrink_only,omitempty"`
 	CommitFailures int64 `protobuf:"varint,7,opt,name=commit_failures,json=commitFailures,proto3" json:"commit_failures,omitempty"`
-	// member is torchft's message of that name, as the replica sent it.
+	// member is torchft's QuorumMember message, as the replica sent it.
 	Member        []byte `protobuf:"bytes,8,opt,name=member,proto3" json:"member,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2407,14 +2422,15 @@ func (x *Replica) GetMember() []byte {
 	return nil
 }
 
-// ReplicaQuorum answers the requests of a replica up to a call.
+// ReplicaQuorum answers all requests of a replica up to the request with the number call.
 type ReplicaQuorum struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Unit    int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
 	Attempt int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Replica string                 `protobuf:"bytes,3,opt,name=replica,proto3" json:"replica,omitempty"`
 	Call    int64                  `protobuf:"varint,4,opt,name=call,proto3" json:"call,omitempty"`
-	// id is 0 if there is a quorum without the replica, which asks again if it still waits.
+	// id is the ID of the quorum. It is 0 if there is a quorum without the replica, which asks again
+	// if it still waits.
 	Id            int64                  `protobuf:"varint,5,opt,name=id,proto3" json:"id,omitempty"`
 	Created       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created,proto3" json:"created,omitempty"`
 	Members       [][]byte               `protobuf:"bytes,7,rep,name=members,proto3" json:"members,omitempty"`
@@ -2581,7 +2597,7 @@ func (x *Started) GetImports() *Imports {
 	return nil
 }
 
-// Imports is what came of a fork server.
+// Imports says what a fork server has done for the ranks of a unit.
 type Imports struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Waited  *durationpb.Duration   `protobuf:"bytes,1,opt,name=waited,proto3" json:"waited,omitempty"`
@@ -2589,7 +2605,7 @@ type Imports struct {
 	Forked  int32                  `protobuf:"varint,3,opt,name=forked,proto3" json:"forked,omitempty"`
 	Forking *durationpb.Duration   `protobuf:"bytes,4,opt,name=forking,proto3" json:"forking,omitempty"`
 	Why     string                 `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
-	// modules are those that took longest.
+	// modules are the modules that took longest to import.
 	Modules       []*Module `protobuf:"bytes,6,rep,name=modules,proto3" json:"modules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2723,19 +2739,19 @@ func (x *Module) GetSeconds() float64 {
 	return 0
 }
 
-// Met says who has come to the store of a gang.
+// Met says which processes of a gang have connected to its store.
 type Met struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Unit    int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
 	Attempt int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// homes are where the processes are that have come; none if these are too many for a message.
+	// homes has the connected processes by address. It is empty if they are too many for a message.
 	Homes []*Home `protobuf:"bytes,4,rep,name=homes,proto3" json:"homes,omitempty"`
-	// key is what most of those wait for that wait.
+	// key is the key for which most of the waiting processes wait.
 	Key string `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
-	// came counts the processes, and waiting those that wait for the key.
+	// came counts the connected processes, and waiting the processes that wait for the key.
 	Came    int32 `protobuf:"varint,6,opt,name=came,proto3" json:"came,omitempty"`
 	Waiting int32 `protobuf:"varint,7,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	// complete is set once all have come.
+	// complete is set once all ranks of the gang have connected.
 	Complete      *Complete `protobuf:"bytes,8,opt,name=complete,proto3" json:"complete,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2822,7 +2838,7 @@ func (x *Met) GetComplete() *Complete {
 	return nil
 }
 
-// Complete says how long ago the last process has come to a store, and which.
+// Complete says which process was the last to connect to a store, and how long ago it connected.
 type Complete struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ago           *durationpb.Duration   `protobuf:"bytes,1,opt,name=ago,proto3" json:"ago,omitempty"`
@@ -2877,12 +2893,13 @@ func (x *Complete) GetLast() *Client {
 	return nil
 }
 
-// Home has the processes of one address, by their ids there; 0 is one that is not known.
+// Home has the processes of one address, by their process ids on that node. 0 stands for a process
+// whose id is not known.
 type Home struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// addr is an IP address, of 4 or 16 bytes.
 	Addr []byte `protobuf:"bytes,1,opt,name=addr,proto3" json:"addr,omitempty"`
-	// waiting are those that wait for the key of a Met, idle the others.
+	// waiting are the processes that wait for the key of the Met. idle are all others.
 	Idle          []int32 `protobuf:"varint,2,rep,packed,name=idle,proto3" json:"idle,omitempty"`
 	Waiting       []int32 `protobuf:"varint,3,rep,packed,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3011,9 +3028,9 @@ type Stalled struct {
 	Attempt int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Ranks   []*Still               `protobuf:"bytes,3,rep,name=ranks,proto3" json:"ranks,omitempty"`
 	Behind  []*Client              `protobuf:"bytes,4,rep,name=behind,proto3" json:"behind,omitempty"`
-	// more counts further ranks.
+	// more counts further ranks that stand still, and that ranks leaves out.
 	More int32 `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`
-	// moving counts ranks that move without a word.
+	// moving counts the ranks that still move but print nothing.
 	Moving        int32 `protobuf:"varint,6,opt,name=moving,proto3" json:"moving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3241,7 +3258,7 @@ func (x *Stepped) GetAgo() *durationpb.Duration {
 	return nil
 }
 
-// Saved says how far a checkpoint is.
+// Saved says how complete a checkpoint is.
 type Saved struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Unit          int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
@@ -3375,7 +3392,7 @@ type Exited struct {
 	Rank    int32                  `protobuf:"varint,3,opt,name=rank,proto3" json:"rank,omitempty"`
 	Exit    *Exit                  `protobuf:"bytes,4,opt,name=exit,proto3" json:"exit,omitempty"`
 	At      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`
-	// tail and traceback are a rank's own output: any bytes.
+	// tail and traceback are a rank's own output, which may be any bytes.
 	Tail          []byte               `protobuf:"bytes,6,opt,name=tail,proto3" json:"tail,omitempty"`
 	Traceback     []byte               `protobuf:"bytes,7,opt,name=traceback,proto3" json:"traceback,omitempty"`
 	Lived         *durationpb.Duration `protobuf:"bytes,8,opt,name=lived,proto3" json:"lived,omitempty"`
@@ -3706,8 +3723,8 @@ func (x *Prepare) GetRanks() int32 {
 	return 0
 }
 
-// Peers come before a Prepare or an Admit that has more than fit into it, and are the first of its
-// peers.
+// Peers has the first peers of the Prepare or Admit that follows, if that order has more peers than
+// fit into one message.
 type Peers struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Addrs         [][]byte               `protobuf:"bytes,1,rep,name=addrs,proto3" json:"addrs,omitempty"`
@@ -3754,7 +3771,7 @@ func (x *Peers) GetAddrs() [][]byte {
 	return nil
 }
 
-// Admit has the peers of a Prepare anew.
+// Admit replaces the peers of an earlier Prepare.
 type Admit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Peers         [][]byte               `protobuf:"bytes,1,rep,name=peers,proto3" json:"peers,omitempty"`
@@ -4046,12 +4063,12 @@ type World struct {
 	MaxRestarts int32                  `protobuf:"varint,6,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
 	LocalSize   int32                  `protobuf:"varint,7,opt,name=local_size,json=localSize,proto3" json:"local_size,omitempty"`
 	Gpus        []*GPU                 `protobuf:"bytes,8,rep,name=gpus,proto3" json:"gpus,omitempty"`
-	// network is an agreement of package nccl.
+	// network is an Agreement of package nccl, in text.
 	Network   string `protobuf:"bytes,9,opt,name=network,proto3" json:"network,omitempty"`
 	RoleSize  int32  `protobuf:"varint,10,opt,name=role_size,json=roleSize,proto3" json:"role_size,omitempty"`
 	RoleFirst int32  `protobuf:"varint,11,opt,name=role_first,json=roleFirst,proto3" json:"role_first,omitempty"`
-	// groups is the number of replica groups, and group that of the ranks, which begins in the job with
-	// first_rank on first_node.
+	// groups is the number of replica groups. group is the group of these ranks, which begins in the
+	// job with the rank first_rank and the node rank first_node.
 	Groups        int32 `protobuf:"varint,12,opt,name=groups,proto3" json:"groups,omitempty"`
 	Group         int32 `protobuf:"varint,13,opt,name=group,proto3" json:"group,omitempty"`
 	FirstRank     int32 `protobuf:"varint,14,opt,name=first_rank,json=firstRank,proto3" json:"first_rank,omitempty"`
@@ -4353,7 +4370,7 @@ func (x *Stop) GetSignal() int32 {
 	return 0
 }
 
-// Signal is forwarded to the ranks of the node.
+// Signal asks the node to send a signal to its ranks.
 type Signal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -4403,11 +4420,11 @@ func (x *Signal) GetNumber() int32 {
 // Assign says that the node gets ranks of a job.
 type Assign struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// task is the submission's.
+	// task is the task of the job's Submission.
 	Task []byte `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
-	// submitter is the uid of who submitted the job, where that is known.
+	// submitter is the uid of the user who submitted the job, if it is known.
 	Submitter *uint32 `protobuf:"varint,2,opt,name=submitter,proto3,oneof" json:"submitter,omitempty"`
-	// workspace is the job's, if it has one.
+	// workspace is the job's workspace, if it has one.
 	Workspace     *Workspace `protobuf:"bytes,3,opt,name=workspace,proto3" json:"workspace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4466,7 +4483,7 @@ func (x *Assign) GetWorkspace() *Workspace {
 	return nil
 }
 
-// Leave asks an agent whose node was drained to go.
+// Leave asks an agent whose node was drained to leave.
 type Leave struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Why           string                 `protobuf:"bytes,1,opt,name=why,proto3" json:"why,omitempty"`
@@ -4513,8 +4530,8 @@ func (x *Leave) GetWhy() string {
 	return ""
 }
 
-// Ask asks for a Deliver stream. The order's job is the one that the question is about; without one
-// it is about the node.
+// Ask asks the agent a question, which it answers with a Deliver stream. The question is about the
+// job of the ToAgent message; if that is empty, it is about the node.
 type Ask struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -4692,37 +4709,39 @@ type isQuestion_About interface {
 }
 
 type Question_Logs struct {
-	// logs is what the ranks wrote.
+	// logs asks for the output of the ranks.
 	Logs *LogFilter `protobuf:"bytes,1,opt,name=logs,proto3,oneof"`
 }
 
 type Question_Ras struct {
-	// ras is what NCCL says of the job, in facts, of the node that has node rank 0.
+	// ras asks the node with node rank 0 what NCCL's RAS service says of the job. The answer is in
+	// facts.
 	Ras *Ras `protobuf:"bytes,2,opt,name=ras,proto3,oneof"`
 }
 
 type Question_Samples struct {
-	// samples is what ranks and nodes do.
+	// samples asks what ranks and nodes do.
 	Samples *SampleFilter `protobuf:"bytes,3,opt,name=samples,proto3,oneof"`
 }
 
 type Question_Stacks struct {
-	// stacks is where the ranks are in their programs, in facts.
+	// stacks asks where the ranks are in their programs. The answer is in facts.
 	Stacks *Stacks `protobuf:"bytes,4,opt,name=stacks,proto3,oneof"`
 }
 
 type Question_Ping struct {
-	// ping is answered with nothing, at once.
+	// ping gets an empty answer at once.
 	Ping *Ping `protobuf:"bytes,5,opt,name=ping,proto3,oneof"`
 }
 
 type Question_Endpoint struct {
-	// endpoint is where a controller reaches the workers of a job there, in facts.
+	// endpoint asks for the address at which a controller reaches the workers of a job on this
+	// node. The answer is in facts.
 	Endpoint *Endpoint `protobuf:"bytes,6,opt,name=endpoint,proto3,oneof"`
 }
 
 type Question_Gpus struct {
-	// gpus is what the GPUs of a job hold there, in facts.
+	// gpus asks which processes use the memory of the node's GPUs. The answer is in facts.
 	Gpus *Gpus `protobuf:"bytes,7,opt,name=gpus,proto3,oneof"`
 }
 
@@ -4932,9 +4951,10 @@ func (*Ping) Descriptor() ([]byte, []int) {
 
 type SampleFilter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// since leaves out samples that are older, but for the newest of each series.
+	// since omits older samples, except the newest of each series.
 	Since *durationpb.Duration `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
-	// every has newer ones follow, as long as a client asks; without it there is one answer.
+	// every is the interval at which newer samples follow, until the client stops asking. Without
+	// every there is one answer.
 	Every         *durationpb.Duration `protobuf:"bytes,2,opt,name=every,proto3" json:"every,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4988,13 +5008,13 @@ func (x *SampleFilter) GetEvery() *durationpb.Duration {
 
 type LogFilter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// ranks are shown; all when empty.
+	// ranks are the ranks to read; all when empty.
 	Ranks []*Span `protobuf:"bytes,1,rep,name=ranks,proto3" json:"ranks,omitempty"`
-	// attempt is -1 for all.
+	// attempt is the attempt to read; -1 for all.
 	Attempt int32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// follow goes on until the job is over.
+	// follow keeps reading until the job has ended.
 	Follow bool `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
-	// from are the files that the reader knows in part.
+	// from are positions in files. For each of these files, reading begins at its position.
 	From          []*LogPosition `protobuf:"bytes,4,rep,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5190,7 +5210,8 @@ type LogChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	At    *LogPosition           `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	Data  []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
-	// world_size of the attempt, for whoever shows whose line it is.
+	// world_size is the world size of the attempt. A reader that shows the rank of each line needs
+	// it.
 	WorldSize     int32 `protobuf:"varint,3,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5249,10 +5270,10 @@ func (x *LogChunk) GetWorldSize() int32 {
 	return 0
 }
 
-// Samples are a part of what a node has measured.
+// Samples are a part of a node's samples.
 type Samples struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// now is the node's clock.
+	// now is the time by the node's clock.
 	Now           *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=now,proto3" json:"now,omitempty"`
 	Series        []*Series              `protobuf:"bytes,2,rep,name=series,proto3" json:"series,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -5305,7 +5326,7 @@ func (x *Samples) GetSeries() []*Series {
 	return nil
 }
 
-// Series is what was measured of a rank, or with the rank -1 of the node.
+// Series has the samples of a rank; with rank -1, of the node.
 type Series struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Job       string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -5314,9 +5335,9 @@ type Series struct {
 	Pid       int32                  `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
 	Gpu       string                 `protobuf:"bytes,5,opt,name=gpu,proto3" json:"gpu,omitempty"`
 	Does      string                 `protobuf:"bytes,7,opt,name=does,proto3" json:"does,omitempty"`
-	// exit is how the rank ended; none while it runs.
+	// exit is how the rank ended; not set while the rank runs.
 	Exit *Exit `protobuf:"bytes,11,opt,name=exit,proto3" json:"exit,omitempty"`
-	// at are times, in milliseconds before now.
+	// at has the time of each sample, in milliseconds before now.
 	At            []int64  `protobuf:"varint,8,rep,packed,name=at,proto3" json:"at,omitempty"`
 	Attempt       []int32  `protobuf:"varint,9,rep,packed,name=attempt,proto3" json:"attempt,omitempty"`
 	Tracks        []*Track `protobuf:"bytes,10,rep,name=tracks,proto3" json:"tracks,omitempty"`
@@ -5426,8 +5447,8 @@ func (x *Series) GetTracks() []*Track {
 	return nil
 }
 
-// Track has the values of a column, one for each time; NaN is unknown. Columns without a value that
-// is known are left out.
+// Track has the values of one column, one value for each sample. NaN means that the value is
+// unknown. A series has no Track for a column whose values are all unknown.
 type Track struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Column        int32                  `protobuf:"varint,1,opt,name=column,proto3" json:"column,omitempty"`
@@ -5485,11 +5506,11 @@ func (x *Track) GetValues() []float64 {
 type Answer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	// missing says what could not be had, instead of the rest.
+	// missing says what the node cannot answer. The other fields are then not set.
 	Missing string    `protobuf:"bytes,2,opt,name=missing,proto3" json:"missing,omitempty"`
 	Chunk   *LogChunk `protobuf:"bytes,3,opt,name=chunk,proto3" json:"chunk,omitempty"`
 	Samples *Samples  `protobuf:"bytes,4,opt,name=samples,proto3" json:"samples,omitempty"`
-	// facts are JSON.
+	// facts is a JSON text, or the address of an Endpoint as HOST:PORT.
 	Facts         []byte `protobuf:"bytes,5,opt,name=facts,proto3" json:"facts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5564,7 +5585,7 @@ func (x *Answer) GetFacts() []byte {
 
 type Delivery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// id is Ask's; only the first message has it.
+	// id is the id of the Ask. Only the first message has it.
 	Id            string  `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Answer        *Answer `protobuf:"bytes,2,opt,name=answer,proto3" json:"answer,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -5811,7 +5832,7 @@ func (x *Result) GetSaves() *Saves {
 	return nil
 }
 
-// Startup is where the time of an attempt's start went.
+// Startup says what the time of an attempt's start was spent on.
 type Startup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Attempt       int32                  `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
@@ -5944,7 +5965,7 @@ func (x *StartPhase) GetRank() int32 {
 	return 0
 }
 
-// Goodput is what the time of a job's ranks went into, in hours.
+// Goodput says what the time of a job's ranks was spent on, in hours.
 type Goodput struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
@@ -6079,7 +6100,7 @@ func (x *Goodput) GetImporting() float64 {
 	return 0
 }
 
-// Saves is what is known of a job's checkpoints.
+// Saves has the known checkpoints of a job.
 type Saves struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Last          *Save                  `protobuf:"bytes,1,opt,name=last,proto3" json:"last,omitempty"`
@@ -6487,7 +6508,7 @@ type Submission struct {
 	Protocol uint32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	Version  string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	Spec     *Spec  `protobuf:"bytes,3,opt,name=spec,proto3" json:"spec,omitempty"`
-	// task is what the agents need to know to run a rank; the coordinator does not look into it.
+	// task has what agents need to know to run a rank. The coordinator does not read it.
 	Task []byte `protobuf:"bytes,4,opt,name=task,proto3" json:"task,omitempty"`
 	// title is the command in one line, for people.
 	Title            string               `protobuf:"bytes,5,opt,name=title,proto3" json:"title,omitempty"`
@@ -6495,16 +6516,18 @@ type Submission struct {
 	PlacementTimeout *durationpb.Duration `protobuf:"bytes,7,opt,name=placement_timeout,json=placementTimeout,proto3" json:"placement_timeout,omitempty"`
 	BackoffMin       *durationpb.Duration `protobuf:"bytes,8,opt,name=backoff_min,json=backoffMin,proto3" json:"backoff_min,omitempty"`
 	BackoffMax       *durationpb.Duration `protobuf:"bytes,9,opt,name=backoff_max,json=backoffMax,proto3" json:"backoff_max,omitempty"`
-	// last_call is the wait for more nodes than the least; it is that of a coordinator's only job.
+	// last_call is how long the job waits for further nodes once it has the fewest nodes that it
+	// needs. Only a coordinator's only job has it.
 	LastCall *durationpb.Duration `protobuf:"bytes,10,opt,name=last_call,json=lastCall,proto3" json:"last_call,omitempty"`
-	// seals says that the client can seal a credential, and credential is one for its connection, of
-	// who submits. A coordinator that wants one and has none refuses with UNAUTHENTICATED.
+	// seals says that the client can prove its user with munge. credential is the proof, made for
+	// this connection. If a coordinator wants a credential and the submission has none, it refuses
+	// with UNAUTHENTICATED.
 	Seals      bool   `protobuf:"varint,11,opt,name=seals,proto3" json:"seals,omitempty"`
 	Credential string `protobuf:"bytes,12,opt,name=credential,proto3" json:"credential,omitempty"`
-	// key is random, made once for each submission: a coordinator that has a job of this ID with the
-	// same key has taken this one in.
+	// key is random, and the client makes it once for each submission. A coordinator that already has
+	// a job of this ID with the same key has already accepted this submission.
 	Key string `protobuf:"bytes,13,opt,name=key,proto3" json:"key,omitempty"`
-	// workspace is what the ranks run in, if it travels.
+	// workspace is the directory in which the ranks run, if it is copied to the nodes.
 	Workspace     *Workspace `protobuf:"bytes,14,opt,name=workspace,proto3" json:"workspace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6655,22 +6678,22 @@ type Spec struct {
 	RefillAfter  *durationpb.Duration   `protobuf:"bytes,11,opt,name=refill_after,json=refillAfter,proto3" json:"refill_after,omitempty"`
 	ExcludeAfter int32                  `protobuf:"varint,12,opt,name=exclude_after,json=excludeAfter,proto3" json:"exclude_after,omitempty"`
 	ExcludeFor   *durationpb.Duration   `protobuf:"bytes,13,opt,name=exclude_for,json=excludeFor,proto3" json:"exclude_for,omitempty"`
-	// rules are a file of failure rules.
+	// rules is the text of a file of failure rules.
 	Rules string `protobuf:"bytes,14,opt,name=rules,proto3" json:"rules,omitempty"`
-	// exit_codes are codes for endings.
+	// exit_codes replace, for each ending, the exit code of the result.
 	ExitCodes map[string]int32     `protobuf:"bytes,15,rep,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	GrowAfter *durationpb.Duration `protobuf:"bytes,16,opt,name=grow_after,json=growAfter,proto3" json:"grow_after,omitempty"`
 	DrainTime *durationpb.Duration `protobuf:"bytes,17,opt,name=drain_time,json=drainTime,proto3" json:"drain_time,omitempty"`
-	// sole, fixed_pool and pool are of a coordinator's only job, which no client submits.
+	// sole, fixed_pool and pool are set only for a coordinator's only job, which no client submits.
 	Sole      bool  `protobuf:"varint,18,opt,name=sole,proto3" json:"sole,omitempty"`
 	FixedPool bool  `protobuf:"varint,19,opt,name=fixed_pool,json=fixedPool,proto3" json:"fixed_pool,omitempty"`
 	Pool      int32 `protobuf:"varint,20,opt,name=pool,proto3" json:"pool,omitempty"`
-	// groups is the number of replica groups. The job needs min_groups of them.
+	// groups is the number of replica groups. The job needs at least min_groups of them.
 	Groups    int32 `protobuf:"varint,21,opt,name=groups,proto3" json:"groups,omitempty"`
 	MinGroups int32 `protobuf:"varint,22,opt,name=min_groups,json=minGroups,proto3" json:"min_groups,omitempty"`
-	// lost_ranks is how many ranks of an attempt may be lost.
+	// lost_ranks is how many ranks of an attempt may be lost while the others go on.
 	LostRanks int32 `protobuf:"varint,23,opt,name=lost_ranks,json=lostRanks,proto3" json:"lost_ranks,omitempty"`
-	// priority is empty for the usual one.
+	// priority is empty for interactive, the default.
 	Priority      string `protobuf:"bytes,24,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -7005,7 +7028,7 @@ func (x *Request) GetPerGpu() int32 {
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// attach makes the job end with this client, if it is not detached.
+	// attach says that the job ends with this client, if the job is not detached.
 	Attach        bool `protobuf:"varint,2,opt,name=attach,proto3" json:"attach,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -7057,7 +7080,7 @@ func (x *WatchRequest) GetAttach() bool {
 	return false
 }
 
-// Update is one of a stream about one job.
+// Update is one message about a job.
 type Update struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Body:
@@ -7174,11 +7197,11 @@ func (*Update_Result) isUpdate_Body() {}
 
 func (*Update_Granted) isUpdate_Body() {}
 
-// Accepted comes first.
+// Accepted is the first update.
 type Accepted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// lease is how long the coordinator may be silent before the ranks end.
+	// lease is how long the coordinator may be silent before the agents end their ranks.
 	Lease         *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	Detached      bool                 `protobuf:"varint,3,opt,name=detached,proto3" json:"detached,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -7242,9 +7265,9 @@ type Decision struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	At     *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	Reason string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// news is what a person wants to know at once.
+	// news says that a person wants to know the decision at once.
 	News bool `protobuf:"varint,3,opt,name=news,proto3" json:"news,omitempty"`
-	// failure is how an attempt of a unit began to fail, if it did.
+	// failure is the first failure of an attempt, if a failure caused the decision.
 	Failure       *Failure `protobuf:"bytes,4,opt,name=failure,proto3" json:"failure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -7310,11 +7333,11 @@ func (x *Decision) GetFailure() *Failure {
 	return nil
 }
 
-// Granted are the placement groups of a reservation.
+// Granted has the placement groups of a reservation.
 type Granted struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Groups []*Group               `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
-	// more says that the next Granted goes on.
+	// more says that the next Granted has further groups.
 	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -7430,15 +7453,15 @@ func (x *Group) GetBundles() []*Bundle {
 
 type Inquiry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// job is empty for all nodes of a cluster.
+	// job is empty for a question to all nodes of a cluster.
 	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// question has no positions.
+	// question has no positions in logs; they are in from.
 	Question *Question   `protobuf:"bytes,2,opt,name=question,proto3" json:"question,omitempty"`
 	From     []*LogsFrom `protobuf:"bytes,3,rep,name=from,proto3" json:"from,omitempty"`
-	// within bounds the wait for nodes, which is told as what is missing; without it there is no
-	// limit.
+	// within bounds the wait for nodes. A node that has not answered by then is reported as missing.
+	// Without within there is no limit.
 	Within *durationpb.Duration `protobuf:"bytes,4,opt,name=within,proto3" json:"within,omitempty"`
-	// nodes are those that are asked; all when empty.
+	// nodes are the nodes to ask; all when empty.
 	Nodes         []string `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -7511,8 +7534,9 @@ func (x *Inquiry) GetNodes() []string {
 	return nil
 }
 
-// LogsFrom are the files that the reader knows in part, by the node that has delivered it; empty
-// for all nodes, of files that several have. What is not named is delivered from its beginning.
+// LogsFrom has positions in the log files that the client has already read in part, by the node
+// that delivered them. If node is empty, the positions are for all nodes, because several nodes may
+// have the same file. A file without a position is delivered from its beginning.
 type LogsFrom struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -7573,9 +7597,9 @@ type StopRequest struct {
 	Job  string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	Code int32  `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`
 	Why  string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
-	// signal is what the ranks get; SIGTERM when it is 0.
+	// signal is the signal that the ranks get; 0 means SIGTERM.
 	Signal int32 `protobuf:"varint,4,opt,name=signal,proto3" json:"signal,omitempty"`
-	// save is how long the ranks may go on until they have saved; they are stopped at once without.
+	// save is how long the ranks may run until they have saved. Without it they are stopped at once.
 	Save          *durationpb.Duration `protobuf:"bytes,5,opt,name=save,proto3" json:"save,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -7650,7 +7674,7 @@ func (x *StopRequest) GetSave() *durationpb.Duration {
 
 type StopReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// jobs are those that were asked to end.
+	// jobs are the jobs that were asked to end.
 	Jobs          []string `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -7790,8 +7814,8 @@ func (*ForwardReply) Descriptor() ([]byte, []int) {
 type DrainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	// leaves says that the jobs give the node up, in the time of within. The reply then comes when
-	// its agent has left.
+	// leaves says that the jobs must give the node up within the time within. The coordinator then
+	// replies once the node's agent has left.
 	Leaves        bool                 `protobuf:"varint,2,opt,name=leaves,proto3" json:"leaves,omitempty"`
 	Within        *durationpb.Duration `protobuf:"bytes,3,opt,name=within,proto3" json:"within,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -7853,7 +7877,7 @@ func (x *DrainRequest) GetWithin() *durationpb.Duration {
 
 type DrainReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// jobs still hold something on the node.
+	// jobs are the jobs that still hold a part of the node.
 	Jobs          []string `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -7900,12 +7924,12 @@ func (x *DrainReply) GetJobs() []string {
 
 type StatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// job limits the reply to one, and its nodes.
+	// job limits the reply to one job and its nodes.
 	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// open leaves out jobs that are over, and brief what ranks wrote before they failed.
+	// open omits finished jobs. brief omits the history, and what the ranks wrote before they failed.
 	Open  bool `protobuf:"varint,2,opt,name=open,proto3" json:"open,omitempty"`
 	Brief bool `protobuf:"varint,3,opt,name=brief,proto3" json:"brief,omitempty"`
-	// jobs leaves out the nodes.
+	// jobs omits the nodes.
 	Jobs          bool `protobuf:"varint,4,opt,name=jobs,proto3" json:"jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -7977,15 +8001,16 @@ type StatusReply struct {
 	Since   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
 	Nodes   []*NodeStatus          `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	Jobs    []*JobStatus           `protobuf:"bytes,4,rep,name=jobs,proto3" json:"jobs,omitempty"`
-	// coordinators are where those of a cluster are that has several, the one that leads first, and
-	// silent those that do not answer it.
+	// coordinators are the addresses of a cluster's coordinators, if it has several, the leader
+	// first. silent are the coordinators that do not answer the leader.
 	Coordinators []string `protobuf:"bytes,5,rep,name=coordinators,proto3" json:"coordinators,omitempty"`
 	Silent       []string `protobuf:"bytes,6,rep,name=silent,proto3" json:"silent,omitempty"`
-	// requested are the nodes that were asked of providers and have not come, and blocked says which
-	// job no nodes can be asked for, and why.
+	// requested are the nodes that were requested from providers and have not joined. If no nodes can
+	// be requested for a job, blocked names the job and the reason.
 	Requested []*RequestedNodes `protobuf:"bytes,7,rep,name=requested,proto3" json:"requested,omitempty"`
 	Blocked   string            `protobuf:"bytes,8,opt,name=blocked,proto3" json:"blocked,omitempty"`
-	// counted is since when the time of nodes is counted, and charges say what it went into.
+	// counted is the time from which the time of nodes is counted. charges say what that time was
+	// spent on.
 	Counted       *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=counted,proto3" json:"counted,omitempty"`
 	Charges       []*Charge              `protobuf:"bytes,10,rep,name=charges,proto3" json:"charges,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -8094,12 +8119,12 @@ func (x *StatusReply) GetCharges() []*Charge {
 	return nil
 }
 
-// Charge is what jobs were charged for, or what was idle, of the time of nodes of a kind.
+// Charge is time of the nodes of one kind: time that a user's jobs were charged for, or idle time.
 type Charge struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	User  string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
 	Kind  string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	// price is that of a node for an hour.
+	// price is the price of a node for an hour.
 	Price         float64 `protobuf:"fixed64,3,opt,name=price,proto3" json:"price,omitempty"`
 	Idle          bool    `protobuf:"varint,4,opt,name=idle,proto3" json:"idle,omitempty"`
 	NodeHours     float64 `protobuf:"fixed64,5,opt,name=node_hours,json=nodeHours,proto3" json:"node_hours,omitempty"`
@@ -8255,8 +8280,8 @@ func (x *RequestedNodes) GetState() string {
 type NodeStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	// silent is for how long nothing was heard of an agent whose connection is broken; absent
-	// otherwise.
+	// silent is the time since the agent's last message, if its connection is broken or it has been
+	// silent for more than half of its lease; otherwise it is not set.
 	Silent        *durationpb.Duration `protobuf:"bytes,2,opt,name=silent,proto3" json:"silent,omitempty"`
 	Drained       bool                 `protobuf:"varint,3,opt,name=drained,proto3" json:"drained,omitempty"`
 	Holds         []*Hold              `protobuf:"bytes,4,rep,name=holds,proto3" json:"holds,omitempty"`
@@ -8332,7 +8357,8 @@ func (x *NodeStatus) GetExcluded() []*Exclusion {
 	return nil
 }
 
-// Exclusion is that a job uses a node only if others will not do; without one it is all jobs.
+// Exclusion says that a job uses a node only if no other node fits. If job is empty, this holds for
+// all jobs.
 type Exclusion struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -8395,7 +8421,7 @@ func (x *Exclusion) GetUntil() *timestamppb.Timestamp {
 	return nil
 }
 
-// Hold is what one job has on a node.
+// Hold is the part of a node that one job has.
 type Hold struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -8469,7 +8495,7 @@ type JobStatus struct {
 	Gpus        int32                  `protobuf:"varint,15,opt,name=gpus,proto3" json:"gpus,omitempty"`
 	Result      *Result                `protobuf:"bytes,16,opt,name=result,proto3" json:"result,omitempty"`
 	Goodput     *Goodput               `protobuf:"bytes,17,opt,name=goodput,proto3" json:"goodput,omitempty"`
-	// submitter_uid is who submitted it, where that is known.
+	// submitter_uid is the uid of the user who submitted the job, if it is known.
 	SubmitterUid  *uint32    `protobuf:"varint,18,opt,name=submitter_uid,json=submitterUid,proto3,oneof" json:"submitter_uid,omitempty"`
 	History       []*Moment  `protobuf:"bytes,19,rep,name=history,proto3" json:"history,omitempty"`
 	Workspace     *Workspace `protobuf:"bytes,20,opt,name=workspace,proto3" json:"workspace,omitempty"`
@@ -8697,7 +8723,7 @@ func (x *JobStatus) GetCharges() []*Charge {
 	return nil
 }
 
-// Awaited is a job that another one waits for.
+// Awaited is a job for which another job waits.
 type Awaited struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -8776,14 +8802,13 @@ func (x *Awaited) GetUntil() *timestamppb.Timestamp {
 	return nil
 }
 
-// Moment is something that was decided about a job.
+// Moment is a decision about a job.
 type Moment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	At    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
-	// attempt is -1 before the first.
+	// attempt is -1 before the first attempt.
 	Attempt int32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// to is what the ranks spend their time on from then on, in one word; empty when that did not
-	// change.
+	// to is the state of the ranks from then on, in one word; empty if it did not change.
 	To            string `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
 	Cause         string `protobuf:"bytes,4,opt,name=cause,proto3" json:"cause,omitempty"`
 	Node          string `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`

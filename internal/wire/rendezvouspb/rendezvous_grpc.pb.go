@@ -4,9 +4,10 @@
 // - protoc             (unknown)
 // source: rendezvous.proto
 
-// The words between the coordinator and its agents and clients. They are those of golaunch's
-// internal/core/job, internal/core/cluster and placement packages, which explain them. A node's
-// events and orders do not name the node: the stream does.
+// These are the messages between the coordinator and its agents and clients. Most names of messages
+// and fields are those of Go types in golaunch's internal/core/job, internal/core/cluster,
+// internal/wire, launcher/report and placement packages, which explain them. An agent's reports and
+// orders do not name its node, because each agent has a stream of its own.
 
 package rendezvouspb
 
@@ -32,14 +33,17 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type RendezvousClient interface {
-	// Join carries everything between one agent and the coordinator. The agent says hello first. A
-	// refusal is a FAILED_PRECONDITION whose message says why; after any other end of the stream the
-	// agent may say hello again.
+	// Join carries an agent's reports to the coordinator, and the coordinator's orders to the agent.
+	// The agent says hello first. If the coordinator refuses the agent, the stream ends with
+	// FAILED_PRECONDITION and a message that says why. After any other end of the stream, the agent
+	// may say hello again.
 	Join(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FromAgent, ToAgent], error)
 	// Deliver carries the answers to an Ask, on the same connection as the agent's Join.
 	Deliver(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Delivery, Delivered], error)
-	// Fetch brings a workspace to an agent, on the same connection as its Join. The coordinator sends it or names a node that has it, until the
-	// agent says that it has it. From then on, and for as long as the stream lasts, other agents are sent to this one.
+	// Fetch brings a workspace to an agent, on the same connection as the agent's Join. The
+	// coordinator sends the workspace, or names an agent that has it, until this agent says that it
+	// has the workspace. From then on, and for as long as the stream lasts, the coordinator sends
+	// other agents to this one.
 	Fetch(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FetchRequest, FetchReply], error)
 }
 
@@ -94,14 +98,17 @@ type Rendezvous_FetchClient = grpc.BidiStreamingClient[FetchRequest, FetchReply]
 // All implementations must embed UnimplementedRendezvousServer
 // for forward compatibility.
 type RendezvousServer interface {
-	// Join carries everything between one agent and the coordinator. The agent says hello first. A
-	// refusal is a FAILED_PRECONDITION whose message says why; after any other end of the stream the
-	// agent may say hello again.
+	// Join carries an agent's reports to the coordinator, and the coordinator's orders to the agent.
+	// The agent says hello first. If the coordinator refuses the agent, the stream ends with
+	// FAILED_PRECONDITION and a message that says why. After any other end of the stream, the agent
+	// may say hello again.
 	Join(grpc.BidiStreamingServer[FromAgent, ToAgent]) error
 	// Deliver carries the answers to an Ask, on the same connection as the agent's Join.
 	Deliver(grpc.ClientStreamingServer[Delivery, Delivered]) error
-	// Fetch brings a workspace to an agent, on the same connection as its Join. The coordinator sends it or names a node that has it, until the
-	// agent says that it has it. From then on, and for as long as the stream lasts, other agents are sent to this one.
+	// Fetch brings a workspace to an agent, on the same connection as the agent's Join. The
+	// coordinator sends the workspace, or names an agent that has it, until this agent says that it
+	// has the workspace. From then on, and for as long as the stream lasts, the coordinator sends
+	// other agents to this one.
 	Fetch(grpc.BidiStreamingServer[FetchRequest, FetchReply]) error
 	mustEmbedUnimplementedRendezvousServer()
 }
@@ -208,31 +215,34 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Cluster is the coordinator as its clients see it. What a client asked for wrongly is an
-// INVALID_ARGUMENT, what does not exist a NOT_FOUND, what the coordinator does not do a
-// FAILED_PRECONDITION; the message says why, and trying again cannot help.
+// Cluster is the coordinator as its clients see it. An invalid request ends with INVALID_ARGUMENT,
+// a request about something that does not exist with NOT_FOUND, and a request that the coordinator
+// refuses with FAILED_PRECONDITION. The message says why, and trying again cannot help.
 //
-// A message has 1 MiB at most. What can be longer comes in several messages, which are merged as
-// protobuf merges them: lists go on, and what is not set stays.
+// A message has at most 1 MiB. Longer content is sent in several messages, which the receiver
+// merges as protobuf merges messages: lists are joined, and a field that is not set in a later
+// message keeps its value.
 type ClusterClient interface {
-	// Submit brings a job and watches it. The job of a client that vanishes is stopped, unless it is
-	// detached. The submission may come in several messages.
+	// Submit submits a job and watches it. If the client vanishes, the coordinator stops the job,
+	// except a detached job. The submission may have several messages.
 	Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Submission, Update], error)
-	// Offer brings the workspace of a job that will be submitted. The reply comes early if the coordinator has the workspace.
+	// Offer sends the workspace of a job that will be submitted. If the coordinator already has the
+	// workspace, it replies before the client has sent everything.
 	Offer(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[OfferRequest, OfferReply], error)
-	// Watch tells where a job stands, and what is decided about it from then on, until its result.
+	// Watch says how far a job is, and then what is decided about the job, until its result.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Update], error)
-	// Inquire asks the nodes of a job, or all, which answer in parallel. The inquiry may come in
+	// Inquire asks the nodes of a job, or all nodes, which answer in parallel. The inquiry may have
 	// several messages.
 	Inquire(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Inquiry, Answer], error)
-	// Stop asks for the end of a job, or of all.
+	// Stop asks for the end of a job, or of all jobs.
 	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopReply, error)
 	// Forward sends a signal to all ranks of a job.
 	Forward(ctx context.Context, in *ForwardRequest, opts ...grpc.CallOption) (*ForwardReply, error)
-	// Drain takes a node out of use; its agent leaves once no job holds anything there.
+	// Drain gives a node to no more jobs. The node's agent leaves once no job holds any part of the
+	// node.
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainReply, error)
 	// Status describes the cluster at one moment, in several messages. A node or job that is too long
-	// for one goes on in the next, by the same name or id.
+	// for one message continues in the next message, under the same name or id.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StatusReply], error)
 }
 
@@ -355,31 +365,34 @@ type Cluster_StatusClient = grpc.ServerStreamingClient[StatusReply]
 // All implementations must embed UnimplementedClusterServer
 // for forward compatibility.
 //
-// Cluster is the coordinator as its clients see it. What a client asked for wrongly is an
-// INVALID_ARGUMENT, what does not exist a NOT_FOUND, what the coordinator does not do a
-// FAILED_PRECONDITION; the message says why, and trying again cannot help.
+// Cluster is the coordinator as its clients see it. An invalid request ends with INVALID_ARGUMENT,
+// a request about something that does not exist with NOT_FOUND, and a request that the coordinator
+// refuses with FAILED_PRECONDITION. The message says why, and trying again cannot help.
 //
-// A message has 1 MiB at most. What can be longer comes in several messages, which are merged as
-// protobuf merges them: lists go on, and what is not set stays.
+// A message has at most 1 MiB. Longer content is sent in several messages, which the receiver
+// merges as protobuf merges messages: lists are joined, and a field that is not set in a later
+// message keeps its value.
 type ClusterServer interface {
-	// Submit brings a job and watches it. The job of a client that vanishes is stopped, unless it is
-	// detached. The submission may come in several messages.
+	// Submit submits a job and watches it. If the client vanishes, the coordinator stops the job,
+	// except a detached job. The submission may have several messages.
 	Submit(grpc.BidiStreamingServer[Submission, Update]) error
-	// Offer brings the workspace of a job that will be submitted. The reply comes early if the coordinator has the workspace.
+	// Offer sends the workspace of a job that will be submitted. If the coordinator already has the
+	// workspace, it replies before the client has sent everything.
 	Offer(grpc.ClientStreamingServer[OfferRequest, OfferReply]) error
-	// Watch tells where a job stands, and what is decided about it from then on, until its result.
+	// Watch says how far a job is, and then what is decided about the job, until its result.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[Update]) error
-	// Inquire asks the nodes of a job, or all, which answer in parallel. The inquiry may come in
+	// Inquire asks the nodes of a job, or all nodes, which answer in parallel. The inquiry may have
 	// several messages.
 	Inquire(grpc.BidiStreamingServer[Inquiry, Answer]) error
-	// Stop asks for the end of a job, or of all.
+	// Stop asks for the end of a job, or of all jobs.
 	Stop(context.Context, *StopRequest) (*StopReply, error)
 	// Forward sends a signal to all ranks of a job.
 	Forward(context.Context, *ForwardRequest) (*ForwardReply, error)
-	// Drain takes a node out of use; its agent leaves once no job holds anything there.
+	// Drain gives a node to no more jobs. The node's agent leaves once no job holds any part of the
+	// node.
 	Drain(context.Context, *DrainRequest) (*DrainReply, error)
 	// Status describes the cluster at one moment, in several messages. A node or job that is too long
-	// for one goes on in the next, by the same name or id.
+	// for one message continues in the next message, under the same name or id.
 	Status(*StatusRequest, grpc.ServerStreamingServer[StatusReply]) error
 	mustEmbedUnimplementedClusterServer()
 }
@@ -596,18 +609,21 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Quorum is between the nodes that keep the state of a job whose coordinator is on one of them: all
-// serve it, where they would serve Rendezvous if they led.
+// Quorum is the service between voters: the nodes that keep the state of a job whose coordinator
+// runs on one of these nodes, or the coordinators of a cluster. All voters serve it, at the address
+// at which the leader also serves Rendezvous.
 type QuorumClient interface {
-	// Step carries Raft's messages from one voter to another, one after another, each in as many
-	// chunks as it takes. Raft says again what is lost.
+	// Step carries Raft's messages from one voter to another, one after another. Each message has as
+	// many chunks as it needs. Raft itself repeats what is lost.
 	Step(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Chunk, Greeting], error)
-	// Greet says who serves here.
+	// Greet says which voter listens at this address.
 	Greet(ctx context.Context, in *Greeting, opts ...grpc.CallOption) (*Greeting, error)
-	// Invite has who founds the job anew, where its nodes first met, give that up. An invitation to
-	// another job is a FAILED_PRECONDITION.
+	// Invite asks a process to join a job that runs elsewhere. The process listens where the job's
+	// nodes first met, and may be starting the same job anew, which it must then give up. It refuses
+	// an invitation to another job with FAILED_PRECONDITION.
 	Invite(ctx context.Context, in *Invitation, opts ...grpc.CallOption) (*Greeting, error)
-	// Keep brings the workspace of a job from the coordinator that leads a cluster to another one, as Offer does.
+	// Keep sends the workspace of a job from the coordinator that leads a cluster to another
+	// coordinator, as Offer does.
 	Keep(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[OfferRequest, OfferReply], error)
 }
 
@@ -669,18 +685,21 @@ type Quorum_KeepClient = grpc.ClientStreamingClient[OfferRequest, OfferReply]
 // All implementations must embed UnimplementedQuorumServer
 // for forward compatibility.
 //
-// Quorum is between the nodes that keep the state of a job whose coordinator is on one of them: all
-// serve it, where they would serve Rendezvous if they led.
+// Quorum is the service between voters: the nodes that keep the state of a job whose coordinator
+// runs on one of these nodes, or the coordinators of a cluster. All voters serve it, at the address
+// at which the leader also serves Rendezvous.
 type QuorumServer interface {
-	// Step carries Raft's messages from one voter to another, one after another, each in as many
-	// chunks as it takes. Raft says again what is lost.
+	// Step carries Raft's messages from one voter to another, one after another. Each message has as
+	// many chunks as it needs. Raft itself repeats what is lost.
 	Step(grpc.ClientStreamingServer[Chunk, Greeting]) error
-	// Greet says who serves here.
+	// Greet says which voter listens at this address.
 	Greet(context.Context, *Greeting) (*Greeting, error)
-	// Invite has who founds the job anew, where its nodes first met, give that up. An invitation to
-	// another job is a FAILED_PRECONDITION.
+	// Invite asks a process to join a job that runs elsewhere. The process listens where the job's
+	// nodes first met, and may be starting the same job anew, which it must then give up. It refuses
+	// an invitation to another job with FAILED_PRECONDITION.
 	Invite(context.Context, *Invitation) (*Greeting, error)
-	// Keep brings the workspace of a job from the coordinator that leads a cluster to another one, as Offer does.
+	// Keep sends the workspace of a job from the coordinator that leads a cluster to another
+	// coordinator, as Offer does.
 	Keep(grpc.ClientStreamingServer[OfferRequest, OfferReply]) error
 	mustEmbedUnimplementedQuorumServer()
 }

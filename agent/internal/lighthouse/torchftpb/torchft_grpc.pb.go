@@ -4,8 +4,8 @@
 // - protoc             (unknown)
 // source: torchft.proto
 
-// The messages of torchft's lighthouse, with torchft's names and numbers. What torchft has beyond
-// these fields is passed on unread.
+// These are the messages of torchft's lighthouse, with torchft's names and numbers. If torchft
+// sends further fields, golaunch passes them on without reading them.
 
 package torchftpb
 
