@@ -103,9 +103,6 @@ func (s *Server) hear(e event) {
 				p.tell = laterOf(now, p.heard.Add(cmp.Or(s.o.settle, settle)))
 			}
 		}
-		if !s.allDo(running) { // the run began without a rank of this node, which has to come to the barrier
-			s.arrive()
-		}
 	} else {
 		s.round, s.runs, s.counted = e.round+1, false, false
 		s.streak.end(now, s.o.Limit)
