@@ -87,7 +87,8 @@ func (h *hosted) start() {
 func (h *hosted) crash() {
 	h.t.Helper()
 	defer synctest.Wait()
-	if h.trio != nil && h.trio.lose(h) {
+	if h.trio != nil {
+		h.trio.lose(h)
 		return
 	}
 	h.stop()

@@ -113,8 +113,8 @@ func (tr *trio) elect() *quorum.Term {
 }
 
 // lose either cuts the leading coordinator off from the other voters, or kills the voter with the
-// coordinator. It always returns true.
-func (tr *trio) lose(h *hosted) (lost bool) {
+// coordinator.
+func (tr *trio) lose(h *hosted) {
 	lead := tr.lead
 	if tr.chance(2) {
 		tr.mu.Lock()
@@ -124,14 +124,13 @@ func (tr *trio) lose(h *hosted) (lost bool) {
 		if err := <-h.ended; !errors.Is(err, ErrDeposed) {
 			h.t.Errorf("a coordinator that is cut off from the others ends: %v", err)
 		}
-		return true
+		return
 	}
 	h.stop()
 	if err := <-h.ended; err != nil {
 		h.t.Error(err)
 	}
 	tr.kill(lead)
-	return true
 }
 
 func (tr *trio) kill(i int) {
