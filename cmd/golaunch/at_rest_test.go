@@ -51,7 +51,7 @@ func TestAtRest(t *testing.T) {
 		if began == 0 {
 			began = at
 		}
-		line = bytes.ReplaceAll(line, []byte("AT_FDCWD<"+dir+">"), nil) // golaunch's own directory too
+		line = bytes.ReplaceAll(line, []byte("AT_FDCWD<"+dir+">"), nil) // strace prints the working directory, which is dir, for any call
 		switch own := bytes.Contains(line, []byte(dir)); {
 		case own && at-began < settled:
 			early = append(early, string(line))

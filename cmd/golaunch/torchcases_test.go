@@ -156,8 +156,8 @@ func badStreams(text string) torchCase {
 }
 
 // stopped is a job that gets a signal when its ranks are up: no rank is left when the job ends. The
-// output of --tee says more than the ranks could: torchrun has started them all, and leaves none
-// behind.
+// test reads the ranks' lines from the output of torchrun (--tee). torchrun prints such lines only
+// once it has started all ranks, and it leaves no rank behind if the signal comes after that.
 func stopped(by syscall.Signal) torchCase {
 	return torchCase{
 		file: apiFile, tests: "test_subprocess_context_close test_no_zombie_process_binary",

@@ -101,7 +101,8 @@ func (t *turns) wait(ctx context.Context, g *Group, outer *block) (*block, bool,
 	}
 }
 
-// claim takes the turn if w need not wait any more. It fails if w would wait forever.
+// claim takes the turn if w need not wait any more. It fails if the group of w has ended, or if w
+// would wait forever.
 func (t *turns) claim(w *waiter) (taken *activeTurn, first bool, err error) {
 	g := w.group
 	if over := g.ended(); over != nil {

@@ -247,7 +247,7 @@ func (l *link) read(conn net.Conn, in *bufio.Reader) error {
 			return err
 		}
 		if err != nil {
-			return nil //nolint:nilerr // it connects again, or golaunch says why not
+			return nil //nolint:nilerr // the worker connects again, or awaitVerdict learns why it does not
 		}
 	}
 }

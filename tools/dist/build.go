@@ -54,8 +54,9 @@ func build(ctx context.Context, root, stage string) (*release, error) {
 		}
 	}
 	r.linked = filepath.Join(stage, "cgo", "golaunch")
-	// go-nvml calls NVML functions that nvml.h calls deprecated. The names are bound when they are
-	// called, as in make build.
+	// With -z lazy, as in make build, the loader looks up a function of NVML only when it is called:
+	// NVML is not loaded yet when the program starts. go-nvml calls functions that nvml.h calls
+	// deprecated.
 	err := r.compile(ctx, r.linked, "-s -w -extldflags=-Wl,-z,lazy", "grpcnotrace", "GOARCH=amd64", "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
 	if err != nil {
 		return nil, err

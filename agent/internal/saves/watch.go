@@ -1,6 +1,7 @@
 // Package saves notices where ranks write checkpoints, and proves that these are complete. It looks
 // at the files that the ranks' processes have open. It reads files of the user only while a
-// checkpoint is being written, except for one look at a directory per rank in 10 seconds.
+// checkpoint is being written, except that each [Watch] looks at one known directory of checkpoints
+// every 10 seconds, and every second once the end of the ranks was announced.
 package saves
 
 import (

@@ -99,7 +99,7 @@ type world struct {
 	machines map[string]*machine
 	nodes    int
 	jobs     []*arrival
-	// cost is the time of all machines, in seconds.
+	// cost is the time for which machines have existed, added up over all machines.
 	cost  time.Duration
 	seen  map[string]bool
 	print func(string, ...any)

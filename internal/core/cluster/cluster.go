@@ -9,11 +9,12 @@
 // priorities come first. Within a priority, jobs that hold nodes come first, because their nodes
 // are idle until the lost nodes are replaced. Then come the jobs of the user who holds the fewest
 // GPUs in that priority. This is max-min fairness (Ghodsi et al., Dominant Resource Fairness, NSDI
-// 2011, with GPUs as the one resource). Jobs of one user are in the order of submission. A job
-// whose turn has come keeps its turn, even if its user then holds more GPUs than another user.
-// After a change that can help, the first job is tried. Either it gets all nodes of a plan at once,
-// with only the GPUs that it may have, or it waits and an event [job.Queued] tells it why. A job
-// holds its share of a node until the job ends or the node is lost. These rules hold:
+// 2011, with GPUs as the one resource). Jobs of one user are in the order of submission. If the
+// turn of a waiting job has come, its user's jobs stay ahead of other users' jobs of the same
+// priority, even if the user then holds more GPUs. After a change that can help, the first job is
+// tried. Either it gets all nodes of a plan at once, with only the GPUs that it may have, or it
+// waits and an event [job.Queued] tells it why. A job holds its share of a node until the job ends
+// or the node is lost. These rules hold:
 //
 //   - Only one job at a time holds a GPU. Within a reservation, up to [Spec].Colocated jobs may
 //     hold the same GPU, but only if no other GPU fits.

@@ -66,8 +66,10 @@ type Spec struct {
 	Rules string
 	// Grace is how long a rank may take to end after SIGTERM before it is killed.
 	Grace time.Duration
-	// FixedPool says that no node can join once Pool nodes have joined, spares included. If the job
-	// then loses a node and cannot be placed, it ends. With Pool 0 the job waits for no late node.
+	// FixedPool says that all nodes of the job start together, so that no node can join later. Pool
+	// is the number of these nodes, spares included, or 0 if it is not known. Once Pool nodes have
+	// joined and ranks have started or a node was lost, the job waits for no further node: it ends
+	// if it cannot be placed.
 	FixedPool bool
 	Pool      int
 }

@@ -315,7 +315,8 @@ func (s *State) masterUnreachable(m *master) (text string, acted bool) {
 // blameFor returns the nodes that are to blame when some nodes do not reach the master. If more
 // nodes count against the master than reach it, the master is to blame. Otherwise the nodes that do
 // not reach it are to blame. A node counts against the master if this master is the first that the
-// node has not reached since all units last ran.
+// node has not reached since all units last ran. The master's own node counts as a node that
+// reaches it only if the master has proven itself.
 func (s *State) blameFor(m *master, ranks []int) (blamed []string) {
 	master, against, reaching := s.plan.slots[m.home].Node.Name, 0, 0
 	for _, rank := range ranks {

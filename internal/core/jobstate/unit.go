@@ -49,8 +49,7 @@ type unit struct {
 
 const noUnit = -1
 
-// counts counts the ranks and members of a unit's newest attempt. starting <= live, because a
-// member that has no processes left need not start any.
+// counts counts the ranks and members of a unit's newest attempt.
 type counts struct {
 	// left counts the ranks that are not done, live the members that may have processes, and
 	// starting the members that have not started their ranks.

@@ -407,7 +407,8 @@ func (w *world) deliver(a *agent) error {
 	return nil
 }
 
-// tick answers a timer. The placement limit is far away.
+// tick lets one of the pending timers fire. The limit of the placement fires only in an impatient
+// world, and seldom.
 func (w *world) tick() error {
 	if len(w.timers) == 0 {
 		return nil

@@ -25,8 +25,8 @@ func (c *startClock) begin(at time.Time, with report.Phase) {
 	*c = startClock{Phase: with, Since: at, Start: report.Start{Attempt: c.Start.Attempt}}
 }
 
-// take notes what a step of the job says about its start. It reports whether the ranks run and the
-// step has added something.
+// take notes what a step of the job says about the job's start. It reports whether the ranks run
+// and the step has ended a phase of the start, so that people can be told the phases so far.
 func (c *startClock) take(at time.Time, st cluster.Step) bool {
 	node, rank := slowest(st.Event)
 	if ev, is := st.Event.(job.Started); is && ev.Imports.Took > c.Took {

@@ -31,11 +31,11 @@ type Recurrence struct {
 }
 
 // Next takes the failure that ended an attempt, and returns the verdict on it. Restart becomes Stop
-// if this is the third time in a row that the same failure came without progress. Stop becomes
-// Restart if the failure came at most twice in a row and the attempt had made progress. Some
-// failures neither count nor interrupt such a row: a failure of a node or of anything else outside
-// the job, the echo of another failure, and an unrecognized failure that says nothing on stderr and
-// did not come at once.
+// if the same failure has come [Repeats] times in a row without progress. Stop becomes Restart if
+// the failure has come fewer times in a row and the attempt lived for [Progress], except if a user
+// left the debugger. Some failures neither count nor interrupt such a row: a failure of a node or
+// of anything else outside the job, the echo of another failure, and an unrecognized failure that
+// says nothing on stderr and did not come at once.
 func (r Recurrence) Next(f report.Failure, own ...Rule) (Recurrence, report.Verdict) {
 	v := Judge(f, own...)
 	silent := v.Cause == Unknown && lastWords(f) == ""

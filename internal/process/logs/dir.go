@@ -99,7 +99,7 @@ func (a Access) newDir(base, job string, open func(d *Dir, base string) error) (
 }
 
 // errRemoved says that another process removed a directory while this one opened it. This process
-// then makes the directory again, at most maxEntries times in all.
+// then makes the directory again, until it has tried maxEntries times.
 var errRemoved = errors.New("it was removed at the same time")
 
 const maxEntries = 3

@@ -49,7 +49,7 @@ type Command struct {
 	// ForkOnly says that the command does not start if its Forker fails.
 	ForkOnly bool
 	// Serves says that a Forker makes forks of this process. The process's scope may then live as
-	// long as the supervisor, and nothing waits for its end.
+	// long as the supervisor, so a search for orphans does not wait for the end of this scope.
 	Serves bool
 	// Looking, if set, is called before [Check] looks at a file. It lets the caller name the file
 	// if the file system does not answer.

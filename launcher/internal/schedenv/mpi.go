@@ -64,8 +64,9 @@ func (r *reader) ranks(rank, size, local, hint string) {
 }
 
 // inOrder takes hosts as the hosts of the ranks, in order, if their number is right and this
-// process's host is at the position of its rank. On rank 0 this also checks the first host; if it
-// is wrong, rank 0 ends the job.
+// process's host is at the position of its rank. So rank 0 checks the first host, which is the head
+// of all other ranks. If another host is first, rank 0 has no head from these hosts, and the job
+// ends if nothing else names one.
 func (r *reader) inOrder(hosts []string) {
 	p := &r.place
 	if len(hosts) == p.Nodes && position(hosts, r.Hostname) == p.Node {

@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// joinTimeout, BeatTimeout and reasonPersist are like options of torchft's lighthouse. joinTimeout
-// is the wait for a replica that does not ask to train. It must be well below a minute, because
+// joinTimeout and BeatTimeout are like options of torchft's lighthouse. joinTimeout is the wait for
+// a live replica that does not ask to train. It must be well below a minute, because
 // torchft's trainers give a step up after a minute. A replica sends ten heartbeats a second to its
 // own node, so 2 s of silence mean that it is gone. torchft waits 5 s, and its groups lose that
 // time whenever one of them is stopped. reasonPersist is how long a reason must last before people

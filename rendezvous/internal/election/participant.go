@@ -174,7 +174,7 @@ func (p *Participant) Found() error {
 // These divide a lease into election timeouts. In a job, a new coordinator is then elected within a
 // third of a lease, if the vote is not split. In the same time, a deposed coordinator learns that
 // it is deposed. The timeout of a cluster's peers is half as long, because peers do no other work.
-// This leaves time for one split vote.
+// So in a third of a lease they have time for one split vote.
 const (
 	ElectionsPerLease     = 6
 	PeerElectionsPerLease = 12

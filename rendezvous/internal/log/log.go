@@ -205,7 +205,7 @@ func (l *Log) kept(number int, limit *time.Timer, err error) {
 		held = append(held, l.fail(err)...)
 		time.AfterFunc(retry, func() { l.Post(l.mend) })
 	}
-	l.Flush() // first, so that nothing overtakes what must be kept
+	l.Flush() // first, so that the held functions do not delay the next round
 	run(held)
 }
 
