@@ -1,4 +1,5 @@
-// A rank for measuring launchers: it does one thing and needs no start-up of its own. Build: cc -O2 -static -o rank rank.c
+// A rank with which to measure launchers. It does one thing, and starts in almost no time.
+// Build: cc -O2 -static -o rank rank.c
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@ static void note(const char *path, const char *attempt, const char *rank) {
 	close(fd);
 }
 
-// dead tells whether a death has been noted.
+// dead reports whether a death was noted.
 static int dead(const char *path) {
 	char notes[4096];
 	int fd = open(path, O_RDONLY);
@@ -35,7 +36,8 @@ static const char *or(const char *name, const char *other) {
 	return value ? value : other;
 }
 
-// family becomes four processes that live on: this one, a child, a child in a session of its own, and one whose parent has ended.
+// family turns into four processes, which run until they are killed: this one, a child, a child in
+// a session of its own, and a process in a new session whose parent has ended.
 static int family(void) {
 	if (!fork()) return pause();
 	if (!fork()) return setsid() < 0 ? 3 : pause();
@@ -55,8 +57,9 @@ int main(int argc, char **argv) {
 	if (!strcmp(mode, "nap")) return usleep(100000);
 	if (!strcmp(mode, "sleep")) return pause();
 	if (!strcmp(mode, "family")) return family();
-	// restart FILE: rank 0 of attempt 0 dies after a second; every start and that death are noted. loss FILE: it lives. After a death
-	// is the next attempt, whatever its number: of torchrun's nodes those without the death count no restart.
+	// restart FILE notes each start of a rank in FILE. Rank 0 of attempt 0 dies after a second, and
+	// notes its death. With loss FILE no rank dies by itself. A start after a death is in attempt 1,
+	// whatever the launcher says, because only torchrun's node with the death counts the restart.
 	const char *rank = or("RANK", or("OMPI_COMM_WORLD_RANK", "0")), *attempt = dead(argv[2]) ? "1" : "0";
 	note(argv[2], attempt, rank);
 	if (strcmp(attempt, "0")) return 0;

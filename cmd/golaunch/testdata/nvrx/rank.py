@@ -1,4 +1,4 @@
-"""A rank with NVRx's client. It learns its limits and hangs; the next time it asks for the end."""
+"""A rank with NVRx's client. Attempt 0 learns its limits and hangs. Attempt 1 asks for the end."""
 import os
 import signal
 import sys

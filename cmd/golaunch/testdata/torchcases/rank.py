@@ -1,4 +1,6 @@
-"""Says who it is, in one write: torchrun's ranks share the console. A rank that lacks one of its variables fails."""
+"""Prints its rank in one write, because torchrun's ranks share the console.
+
+It fails if one of a rank's variables is missing."""
 import os
 import sys
 

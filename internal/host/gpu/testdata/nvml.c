@@ -1,6 +1,12 @@
-// A libnvidia-ml.so.1 without a driver: three GPUs out of PCI order, the last of them split in two. FAKE_NVML names what is wrong, or the
-// file FAKE_NVML_FILE does, for as long as it has it. With OLD it lacks what an old driver may lack. A directory FAKE_NVML_HELD says who has
-// memory of the GPUs that are not split: each file UUID/PID there has a number of bytes; those GPUs have no other processes then.
+// A libnvidia-ml.so.1 that needs no driver. It has three GPUs, which are not in the order of their
+// PCI addresses. The last GPU is split into two MIG instances.
+//
+// FAKE_NVML names a fault of the library. Or the file FAKE_NVML_FILE contains the name of a fault,
+// for as long as the library shall have it. If OLD is defined, the library lacks the functions that
+// an old driver may lack.
+//
+// The directory FAKE_NVML_HELD says which processes use the memory of the GPUs that are not split:
+// each file UUID/PID contains a number of bytes. These GPUs then have no other processes.
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -46,7 +52,8 @@ static int wrong(const char *what) {
 	return !strcmp(now, what);
 }
 
-// held calls each for the processes of a GPU that FAKE_NVML_HELD has, with their bytes, and says whether it is set.
+// held calls each for every process that FAKE_NVML_HELD names for a GPU, with the process's bytes.
+// It returns 0 if FAKE_NVML_HELD is not set, and for a split GPU and its instances.
 static int held(nvmlDevice_t d, void (*each)(void *, unsigned, unsigned long long), void *with) {
 	const char *path = getenv("FAKE_NVML_HELD");
 	if (!path || d.handle->mig || d.handle >= instances && d.handle < instances + 2)
@@ -85,7 +92,8 @@ static void put(void *with, unsigned pid, unsigned long long bytes) {
 	l->infos[l->count - 1].usedGpuMemory = bytes;
 }
 
-// hang never returns, with a helper that does not either. Both hold the fifo open as long as they live.
+// hang never returns, and starts a process that never returns either. Both keep the FIFO open for
+// as long as they live.
 static void hang(void) {
 	int fifo = open(getenv("FAKE_NVML_FIFO"), O_WRONLY);
 	fork();
@@ -95,7 +103,7 @@ static void hang(void) {
 		pause();
 }
 
-// leave starts a daemon that lives until nobody reads the fifo.
+// leave starts a daemon that lives until no process reads the FIFO.
 static void leave(void) {
 	if (fork())
 		return;
@@ -107,7 +115,7 @@ static void leave(void) {
 	_exit(0);
 }
 
-// flood prints without end, and stays when nobody reads.
+// flood prints until no process reads its output, and then waits forever.
 static void flood(void) {
 	static char zeros[1 << 16];
 	while (write(1, zeros, sizeof zeros) > 0)
@@ -116,7 +124,7 @@ static void flood(void) {
 		pause();
 }
 
-// dawdle returns when somebody has the fifo open for writing.
+// dawdle returns once another process has opened the FIFO for writing.
 static void dawdle(void) { close(open(getenv("FAKE_NVML_FIFO"), O_RDONLY)); }
 
 nvmlReturn_t nvmlInit_v2(void) {
@@ -210,7 +218,7 @@ nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t d, unsigned *count) {
 	return NVML_SUCCESS;
 }
 
-// Slots 2 and 5 have instances.
+// The instances are in slots 2 and 5.
 nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t d, unsigned slot, nvmlDevice_t *instance) {
 	if (slot != 2 && slot != 5)
 		return NVML_ERROR_NOT_FOUND;
@@ -218,7 +226,7 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t d, unsigned slot, 
 	return NVML_SUCCESS;
 }
 
-// Of GPU 0f:00.0 nothing good is to be told.
+// GPU 0f:00.0 has every defect that NVML can report.
 static int sick(nvmlDevice_t d) { return d.handle == &gpus[1]; }
 
 nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t d, unsigned *width) {
@@ -231,7 +239,7 @@ nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t d, unsigned *width) {
 	return NVML_SUCCESS;
 }
 
-// GPU 8f:00.0 lacks the newer fields.
+// GPU 8f:00.0 does not support the newer fields.
 static int older(nvmlDevice_t d) { return d.handle == &gpus[0]; }
 
 #ifndef OLD
@@ -290,7 +298,7 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t d, nvmlGpuFabricInfo_t *inf
 	return NVML_SUCCESS;
 }
 
-// Of a GPU that is split, and of its instances, no use is told.
+// NVML does not report the use of a split GPU, or of its instances.
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t d, nvmlUtilization_t *use) {
 	if (wrong("hang in use"))
 		hang();

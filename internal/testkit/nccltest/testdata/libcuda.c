@@ -1,4 +1,4 @@
-// A driver whose GPUs have their memory on the host, and whose streams have done all work at once.
+// A CUDA driver whose GPUs use the host's memory, and whose streams finish all work at once.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static int fault(const char *name) {
   return (node && strstr(all, wanted)) || strstr(all, any);
 }
 
-// libnccl.c says here how long a stream has work: until it is 0.
+// A stream has unfinished work while fake_busy is not 0. libnccl.c sets it.
 int fake_busy;
 
 int cuInit(unsigned flags) { return fault("gpu") ? 100 : 0; }

@@ -1,5 +1,5 @@
-// NCCL between processes of one machine: a communicator is a file in DIR, with a barrier and a slot for each rank. A rank
-// that is gone keeps the others waiting, as with the real one.
+// NCCL for processes of one machine. A communicator is a file in DIR, with a barrier and a slot for
+// each rank. If a rank is gone, the other ranks wait for it forever, as with the real NCCL.
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ struct shared {
 struct comm {
   struct shared *shared;
   int rank, size, far, failed;
-  size_t done; // the largest sum that recv has: the same again is no work
+  size_t done; // the largest count summed so far; a repeated sum of that count only waits
 };
 
 static int fault(const char *name) {
@@ -49,7 +49,7 @@ const char *ncclGetLastError(void *comm) { return fault("link") ? "socketStartCo
 int ncclGetUniqueId(ncclUniqueId *id) {
   memset(id, 0, sizeof *id);
   snprintf(id->internal, sizeof id->internal, "%d", getpid());
-  // The end of the ID matters too: it tells whether all of it was passed on.
+  // The end of the ID shows whether the caller passes on all of its bytes.
   strcpy(id->internal + 120, "the end");
   return 0;
 }
