@@ -30,7 +30,7 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 		return wire.Refused("golaunch %s here and %s on the coordinator do not understand each other; install the same on both",
 			h.GetVersion(), version.String())
 	case !wire.ValidName(node.Name):
-		return wire.Refused("%q is no node name; use letters, digits, dots, dashes and underscores, 253 at most", node.Name)
+		return wire.Refused("%q is no node name; use letters, digits, dots, dashes and underscores, %d at most", node.Name, wire.MaxName)
 	case from != "" && from != node.Name:
 		return wire.Refused("node %s shows a certificate of node %s", node.Name, from)
 	case why != "":

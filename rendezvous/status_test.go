@@ -97,7 +97,7 @@ func clientOf(tb testing.TB, dial func(context.Context) (net.Conn, error)) *sess
 // of its largest job.
 func TestLargestCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, dial := largestCluster(t, wire.MaxEnded)
+		c, dial := largestCluster(t, replica.MaxEnded)
 		client := clientOf(t, dial)
 		raw := plainly(t, dial)
 		defer raw.Close()
@@ -136,7 +136,7 @@ func tellsHowItStands(t *testing.T, raw pb.ClusterClient, client *session.Client
 			}
 		}
 	}
-	if !errors.Is(err, io.EOF) || nodes != mostNodes || jobs != wire.MaxEnded+1 {
+	if !errors.Is(err, io.EOF) || nodes != mostNodes || jobs != replica.MaxEnded+1 {
 		t.Errorf("%d nodes and %d jobs: %v", nodes, jobs, err)
 	}
 	query := func(q report.Query) report.Status {
@@ -147,7 +147,7 @@ func tellsHowItStands(t *testing.T, raw pb.ClusterClient, client *session.Client
 		}
 		return s
 	}
-	if s := query(report.Query{Brief: true}); len(s.Nodes) != mostNodes || len(s.Jobs) != wire.MaxEnded+1 || s.Jobs[7].Result.Cause.Tail != "" {
+	if s := query(report.Query{Brief: true}); len(s.Nodes) != mostNodes || len(s.Jobs) != replica.MaxEnded+1 || s.Jobs[7].Result.Cause.Tail != "" {
 		t.Errorf("%d nodes and %d jobs in brief", len(s.Nodes), len(s.Jobs))
 	}
 	if s := query(report.Query{Open: true, Jobs: true}); len(s.Nodes) != 0 || len(s.Jobs) != 1 || s.Jobs[0].ID != "large" {
@@ -326,7 +326,7 @@ func tellsWhoIsMissing(t *testing.T, c *Coordinator, client *session.Client) {
 // BenchmarkStatus measures the status of 12,500 nodes, with 1,000 failed jobs and without. It
 // measures the work of the coordinator's goroutine, and how long a client waits.
 func BenchmarkStatus(b *testing.B) {
-	for _, ended := range []int{0, wire.MaxEnded} {
+	for _, ended := range []int{0, replica.MaxEnded} {
 		c, dial := largestCluster(b, ended)
 		client := clientOf(b, dial)
 		b.Run(fmt.Sprintf("owner/ended=%d", ended), func(b *testing.B) {

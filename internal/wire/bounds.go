@@ -49,8 +49,10 @@ const (
 	// MaxLine bounds a text that is sent for each rank of a node: what the rank does, or the key
 	// for which it waits.
 	MaxLine = 128
+	// MaxName bounds the name of a node or a job, as DNS bounds a host name (RFC 1035).
+	MaxName = 253
 	// MaxRAS bounds the address of a rank's RAS service: a host name and a port.
-	MaxRAS = 253 + len("[]:65535")
+	MaxRAS = MaxName + len("[]:65535")
 	// maxPlace bounds the address of a coordinator. At most MaxVoters of them are sent at a time.
 	maxPlace = MaxRAS
 )
@@ -83,8 +85,6 @@ const (
 	// may name all unfinished jobs: 644 KiB.
 	MaxID   = 64
 	MaxJobs = 10_000
-	// MaxEnded bounds the finished jobs that are still known.
-	MaxEnded = 1000
 	// MaxTask, MaxRules, MaxTitle and MaxSizes (ranks per node, 3 bytes each) bound parts of a
 	// submission: 772 KiB with MaxGPUs. The names of its order follow in messages of their own.
 	// maxOrder bounds them: 12,500 of the longest names.

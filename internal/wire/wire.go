@@ -45,11 +45,11 @@ func DifferentAt(where string, coordinator, agent map[string]string) string {
 }
 
 // ValidName reports whether a node or a job may have this name. A name is harmless in paths,
-// terminals and environment variables: it has at most 253 letters, digits, '.', '_' and '-', and
+// terminals and environment variables: it has at most MaxName letters, digits, '.', '_' and '-', and
 // does not begin with '.' or '-'.
 func ValidName(s string) bool {
 	odd := func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_", r))
 	}
-	return s != "" && len(s) <= 253 && s[0] != '.' && s[0] != '-' && !strings.ContainsFunc(s, odd)
+	return s != "" && len(s) <= MaxName && s[0] != '.' && s[0] != '-' && !strings.ContainsFunc(s, odd)
 }

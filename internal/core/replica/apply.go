@@ -40,7 +40,7 @@ type Outcome struct {
 // Bounds on finished jobs: how many are known, and for how many the evidence of their failure is
 // kept.
 const (
-	maxEnded    = 1000
+	MaxEnded    = 1000
 	maxEvidence = 100
 )
 
@@ -220,7 +220,7 @@ func (s *State) conclude(at time.Time, j *Record, o *Outcome) {
 	if n := len(s.Ended) - maxEvidence; n > 0 {
 		s.Jobs[s.Ended[n-1]].summarize()
 	}
-	for len(s.Ended) > maxEnded {
+	for len(s.Ended) > MaxEnded {
 		id := s.Ended[0]
 		s.Ended = s.Ended[1:]
 		delete(s.Jobs, id)

@@ -122,11 +122,11 @@ func TestASnapshotIsTheState(t *testing.T) {
 // shorter time.
 func TestJobsThatAreOver(t *testing.T) {
 	forgotten := 0
-	s, err := Replay(nil, story(maxEnded+3), func(_ Entry, o Outcome) { forgotten += len(o.Forgotten) })
+	s, err := Replay(nil, story(MaxEnded+3), func(_ Entry, o Outcome) { forgotten += len(o.Forgotten) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Jobs) != maxEnded || len(s.Cluster.Jobs()) != maxEnded || forgotten != 3 || len(s.Timers) > 0 {
+	if len(s.Jobs) != MaxEnded || len(s.Cluster.Jobs()) != MaxEnded || forgotten != 3 || len(s.Timers) > 0 {
 		t.Errorf("%d jobs, %d of the cluster, %d forgotten, %d timers", len(s.Jobs), len(s.Cluster.Jobs()), forgotten, len(s.Timers))
 	}
 	jobs, others := s.Cluster.Charged(time.Time{})
@@ -137,7 +137,7 @@ func TestJobsThatAreOver(t *testing.T) {
 	for _, x := range jobs {
 		charged += x[""].Nodes
 	}
-	if charged != (maxEnded+3)*400 || others.Idle[""].Nodes != (maxEnded+2)*600+1000 {
+	if charged != (MaxEnded+3)*400 || others.Idle[""].Nodes != (MaxEnded+2)*600+1000 {
 		t.Errorf("%d ms are charged, %d idle", charged, others.Idle[""].Nodes)
 	}
 	evidence := 0

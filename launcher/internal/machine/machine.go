@@ -35,7 +35,7 @@ type Wanted struct {
 func (w Wanted) Bare() (placement.Node, error) {
 	node, err := w.located()
 	if err == nil && !wire.ValidName(node.Name) {
-		err = usage.Errorf("node name %q: letters, digits, '.', '_' and '-', 253 at most; give one with --name", node.Name)
+		err = usage.Errorf("node name %q: letters, digits, '.', '_' and '-', %d at most; give one with --name", node.Name, wire.MaxName)
 	}
 	return node, err
 }
