@@ -546,8 +546,11 @@ class Failures(unittest.TestCase):
                         "@ray.remote\nclass Registry:\n"
                         "    def __init__(self): self.names = []\n"
                         "    def add(self, name): self.names.append(name); return self.names\n"
+                        "kept = []  # an actor ends with its last handle\n"
                         "def register(name):\n"
-                        "    return ray.is_initialized() and ray.get(Registry.options(name='registry', get_if_exists=True).remote().add.remote(name), timeout=60)\n"
+                        "    if not ray.is_initialized(): return\n"
+                        "    kept.append(Registry.options(name='registry', get_if_exists=True).remote())\n"
+                        "    return ray.get(kept[-1].add.remote(name), timeout=60)\n"
                         "register('a')\n")
             out = self.finish("import sys\nsys.path.insert(0, sys.argv[1])\nimport ray, registry\nray.init(num_cpus=1)\nprint(registry.register('b'), registry.register('c'))\n", args=[top])
         self.assertEqual(out, "['b'] ['b', 'c']\n")
