@@ -180,12 +180,15 @@ type Server struct {
 	pid   int
 	end   context.CancelFunc
 	ended chan struct{}
+	// cgroup is the directory of the machine's cgroup, or empty if this machine has no cgroup v2.
+	cgroup string
 }
 
 // End ends the server and all processes that it has started.
 func (s *Server) End() {
 	s.end()
 	<-s.ended
+	removeCgroup(s.cgroup)
 }
 
 // Serve starts a server on a node, for root with the keys in a file. Sessions have the variables of
@@ -223,7 +226,16 @@ func Serve(t testing.TB, n nettest.Node, dir, keys string, env ...string) (*Serv
 		cancel()
 		return nil, err
 	}
-	listens, s := make(chan error, 2), &Server{end: cancel, ended: make(chan struct{})}
+	listens, s := make(chan error, 2), &Server{end: cancel, ended: make(chan struct{}), cgroup: makeCgroup()}
+	if s.cgroup != "" {
+		dir, err := os.Open(s.cgroup)
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		defer dir.Close()
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
+	}
 	go func() {
 		defer close(s.ended)
 		runtime.LockOSThread() // the parent of Pdeathsig is a thread
@@ -245,6 +257,40 @@ func Serve(t testing.TB, n nettest.Node, dir, keys string, env ...string) (*Serv
 	}
 	s.pid = cmd.Process.Pid
 	return s, nil
+}
+
+// makeCgroup makes a cgroup for a machine below this process's own, and returns its directory. A
+// golaunch on the machine makes its cgroups there. When the machine ends by SIGKILL, nothing else
+// could remove them. makeCgroup returns an empty name if this machine has no cgroup v2, or the
+// cgroup cannot be made.
+func makeCgroup() string {
+	mount, err := exec.Command("findmnt", "--noheadings", "--first-only", "--types", "cgroup2", "--output", "TARGET").Output()
+	own, readErr := os.ReadFile("/proc/self/cgroup")
+	if err != nil || readErr != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(own)) {
+		if below, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			if dir, err := os.MkdirTemp(filepath.Join(strings.TrimSpace(string(mount)), below), "sshtest-"); err == nil {
+				return dir
+			}
+		}
+	}
+	return ""
+}
+
+// removeCgroup removes a cgroup, which has no processes any more, and the cgroups in it.
+func removeCgroup(top string) {
+	var dirs []string
+	_ = filepath.WalkDir(top, func(dir string, d os.DirEntry, err error) error { // no cgroup, no error
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, dir)
+		}
+		return nil
+	})
+	for _, dir := range slices.Backward(dirs) {
+		_ = syscall.Rmdir(dir) // what is left shows in the cgroups of the machine
+	}
 }
 
 // follow reports when a server listens, and keeps the server's last output for a test that fails.
