@@ -117,7 +117,7 @@ func savings(t *testing.T) []saving {
 			{"checkpoint-40/optimizer.pt", zip},
 			{"checkpoint-40/rng_state_1.pth", zip},
 			{"checkpoint-40/rng_state_0.pth", zip},
-			text("checkpoint-40/trainer_state.json", `{"global_step": 40}`),
+			text("checkpoint-40/trainer_state.json", `{"best_metric": -Infinity, "global_step": 40, "log_history": [{"grad_norm": NaN, "note": "NaN\" {"}]}`),
 		}, "trainer", Complete},
 		{"checkpoint-40", 2, append(slices.Concat(shards("checkpoint-40/pytorch_model_fsdp_0"), shards("checkpoint-40/optimizer_0")),
 			written{"checkpoint-40/rng_state_0.pth", zip}, text("checkpoint-40/trainer_state.json", `{"global_step": 40}`),
@@ -134,7 +134,7 @@ func savings(t *testing.T) []saving {
 		{"a.ckpt", 2, append(shards("a.ckpt"), written{"a.ckpt/meta.pt", zip}), "lightning", Complete},
 		{"40", 2, []written{
 			text("40/default/d/data", "xx"), text("40/default/_METADATA", `{"tree_metadata": {}}`),
-			text("40/_CHECKPOINT_METADATA", `{"commit_timestamp_nsecs": 7}`),
+			text("40/_CHECKPOINT_METADATA", `{"metrics": {"loss": NaN}, "commit_timestamp_nsecs": 7}`),
 		}, "orbax", Complete},
 		{"40", 2, []written{text("40/d/data", "xx"), text("40/commit_success.txt", "Checkpoint commit was successful")}, "orbax", Complete},
 		{"global_step40", 2, []written{

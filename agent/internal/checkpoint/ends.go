@@ -163,7 +163,7 @@ func trainer(t *tree, known Known) (State, string) {
 	var state struct {
 		Step int64 `json:"global_step"`
 	}
-	if err := json.Unmarshal(t.readAt(last, 0, last.size), &state); err != nil {
+	if err := json.Unmarshal(strictJSON(t.readAt(last, 0, last.size)), &state); err != nil {
 		return Partial, "trainer_state.json cannot be read"
 	}
 	if step := Step(t.name); step >= 0 && state.Step != step {
@@ -289,7 +289,7 @@ func orbax(t *tree, known Known) (State, string) {
 	var times struct {
 		Commit *int64 `json:"commit_timestamp_nsecs"`
 	}
-	if err := json.Unmarshal(t.readAt(f, 0, f.size), &times); err != nil {
+	if err := json.Unmarshal(strictJSON(t.readAt(f, 0, f.size)), &times); err != nil {
 		return Partial, "_CHECKPOINT_METADATA is cut short"
 	}
 	if times.Commit == nil {

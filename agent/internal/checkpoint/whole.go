@@ -22,11 +22,11 @@ func cutFiles(t *tree) string {
 		case ".safetensors":
 			whole = t.wholeTensors(f)
 		case ".json":
-			whole = json.Valid(t.readAt(f, 0, f.size))
+			whole = wholeJSON(t.readAt(f, 0, f.size))
 		}
 		switch path.Base(name) {
 		case "_METADATA", "_CHECKPOINT_METADATA": // of Orbax
-			whole = json.Valid(t.readAt(f, 0, f.size))
+			whole = wholeJSON(t.readAt(f, 0, f.size))
 		}
 		if t.err != nil {
 			return ""
