@@ -131,7 +131,18 @@ func savings(t *testing.T) []saving {
 		{"checkpoint_3", 2, []written{
 			{"checkpoint_3/model.safetensors", tensors}, {"checkpoint_3/random_states_0.pkl", zip}, {"checkpoint_3/random_states_1.pkl", zip},
 		}, "accelerate", Unknown},
+		{"checkpoint-40", 2, []written{ // of programs with accelerate, such as those of diffusers
+			{"checkpoint-40/model.safetensors", tensors}, {"checkpoint-40/optimizer.bin", zip},
+			{"checkpoint-40/random_states_0.pkl", zip}, {"checkpoint-40/random_states_1.pkl", zip},
+		}, "accelerate", Unknown},
+		{"checkpoint-40", 1, []written{text("checkpoint-40/adapter_config.json", "{}"), {"checkpoint-40/adapter_model.safetensors", tensors}}, "other", Unknown},
 		{"a.ckpt", 2, append(shards("a.ckpt"), written{"a.ckpt/meta.pt", zip}), "lightning", Complete},
+		{"a.ckpt", 2, []written{ // of Lightning's strategy for DeepSpeed
+			{"a.ckpt/checkpoint/mp_rank_00_model_states.pt", zip},
+			{"a.ckpt/checkpoint/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", zip},
+			text("a.ckpt/latest", "checkpoint"),
+			{"a.ckpt/checkpoint/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt", zip},
+		}, "lightning", Complete},
 		{"40", 2, []written{
 			text("40/default/d/data", "xx"), text("40/default/_METADATA", `{"tree_metadata": {}}`),
 			text("40/_CHECKPOINT_METADATA", `{"metrics": {"loss": NaN}, "commit_timestamp_nsecs": 7}`),
@@ -256,7 +267,10 @@ func TestPartial(t *testing.T) {
 		{one("step-1/__0_0.distcp"), "step-1", 1, Partial, ".metadata is missing"},
 		{one("step-1/__0_0.distcp", "step-1/.metadata.tmp"), "step-1", 1, Partial, "until it is complete"},
 		{one("iter_0000001/a.pt"), "iter_0000001", 1, Partial, tracker},
-		{one("checkpoint-1/a.pt"), "checkpoint-1", 1, Partial, "trainer_state.json is missing"},
+		{one("checkpoint-1/optimizer.pt"), "checkpoint-1", 1, Partial, "trainer_state.json is missing"},
+		{one("checkpoint-1/model-00001-of-00002.bin"), "checkpoint-1", 1, Partial, "trainer_state.json is missing"},
+		{one("checkpoint-1/a.pt"), "checkpoint-1", 1, Unknown, "no mark"},
+		{one("a.ckpt/checkpoint/mp_rank_00_model_states.pt"), "a.ckpt", 1, Partial, "latest is missing"},
 		{fstest.MapFS{"empty": {Mode: fs.ModeDir}}, "empty", 1, Partial, "no file"},
 		{one(), "gone", 1, Unknown, "not exist"},
 		{embedded(zip), "a.pt", 1, Partial, "cut short"},

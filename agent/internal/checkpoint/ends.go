@@ -35,6 +35,14 @@ func kindOf(t *tree) kind {
 	return kind{Other, nil, unmarked}
 }
 
+// ofTrainer matches files that transformers' Trainer writes before trainer_state.json. Other
+// programs use the names of its directories too. ofAccelerate matches files of Accelerate.
+const (
+	ofTrainer = `^(training_args\.bin|optimizer\.(pt|bin)|scheduler\.pt|scaler\.pt|rng_state(_\d+)?\.pth)$` +
+		`|^(pytorch_model_fsdp|optimizer)_\d+/|^global_step\d+/|-\d+-of-\d+\.(safetensors|bin)$`
+	ofAccelerate = `^random_states_\d+\.pkl$`
+)
+
 // kinds are in the order in which they are tried: more specific kinds come first.
 var kinds = sync.OnceValue(func() []kind {
 	named := func(pattern string) func(*tree) bool {
@@ -52,7 +60,9 @@ var kinds = sync.OnceValue(func() []kind {
 		{"file", func(t *tree) bool { return t.has(".") }, oneFile},
 		{"megatron", named(`^iter_\d{7}$`), megatron},
 		{"deepspeed", with(`^[^/]*_(model|optim)_states\.pt$`), deepspeed},
-		{"trainer", func(t *tree) bool { return named(`^checkpoint-\d+$`)(t) || t.has("trainer_state.json") }, trainer},
+		{"trainer", func(t *tree) bool {
+			return t.has("trainer_state.json") || named(`^checkpoint-\d+$`)(t) && with(ofTrainer)(t) && !with(ofAccelerate)(t)
+		}, trainer},
 		{"verl", func(t *tree) bool {
 			return named(`^global_step_?\d+$`)(t) && with(`^(actor|critic|transfer_queue)/|^data\.pt$`)(t)
 		}, tracked},
@@ -61,7 +71,7 @@ var kinds = sync.OnceValue(func() []kind {
 		{"torch_checkpointing", with(`^metadata\.pkl$`), marked("its directory has got its final name")},
 		{"lightning", named(`\.ckpt$`), lightning},
 		{"nemo-rl", func(t *tree) bool { return named(`^step_\d+$`)(t) && t.has("training_info.json") }, marked("its directory has got its final name")},
-		{"accelerate", with(`^random_states_\d+\.pkl$`), accelerate},
+		{"accelerate", with(ofAccelerate), accelerate},
 		{"safetensors", with(`^model` + regexp.QuoteMeta(index) + `$`), marked("all files are whole that its index lists")},
 		{"dcp", with(`^(__\d+)?\.metadata$|^[^/]*\.distcp$`), dcp},
 	}
@@ -136,15 +146,23 @@ func (t *tree) wholePickle(f file) bool {
 	return string(t.readAt(f, f.size-1, 1)) == "."
 }
 
+// lightning is for directories of Lightning: with shards, or with a checkpoint of DeepSpeed.
 func lightning(t *tree, known Known) (State, string) {
+	_, deep := t.any(func(f file) bool { return inLightning.Get().MatchString(f.path) })
 	switch {
-	case !t.has("meta.pt"):
-		return Partial, "meta.pt is missing, which is written last"
+	case deep && !t.has(latest):
+		return Partial, "latest is missing, which rank 0 writes last"
+	case deep:
+		return everyZeroRank(t, known)
 	case !t.has(metadata):
 		return unmarked(t, known)
+	case !t.has("meta.pt"):
+		return Partial, "meta.pt is missing, which is written last"
 	}
 	return Complete, "all shards and meta.pt are whole"
 }
+
+var inLightning = lazyregexp.New(`^checkpoint/[^/]*_(model|optim)_states\.pt$`)
 
 var rngState = lazyregexp.New(`^rng_state_(\d+)\.pth$`)
 
@@ -183,9 +201,21 @@ const latest = "latest"
 
 var zeroRank = lazyregexp.New(`^(.*)zero_pp_rank_(\d+)_(mp_rank_\d+)_optim_states\.pt$`)
 
-// deepspeed is for DeepSpeed. It counts files, because rank 0 names the checkpoint in "latest"
-// without waiting for the other ranks.
+// deepspeed is for DeepSpeed.
 func deepspeed(t *tree, known Known) (State, string) {
+	state, why := everyZeroRank(t, known)
+	if state == Partial {
+		return state, why
+	}
+	if text, at, ok := t.beside(latest); !ok || strings.TrimSpace(text) != t.name && t.newer(t.oldest, at) {
+		return Partial, "the file latest beside it does not name it yet"
+	}
+	return state, why
+}
+
+// everyZeroRank counts DeepSpeed's files of optimizers, because rank 0 names the checkpoint in
+// "latest" without waiting for the other ranks.
+func everyZeroRank(t *tree, known Known) (State, string) {
 	groups, files := map[string]map[int64]bool{}, 0
 	for _, f := range t.files {
 		found := zeroRank.Get().FindStringSubmatch(f.path)
@@ -210,11 +240,7 @@ func deepspeed(t *tree, known Known) (State, string) {
 			}
 		}
 	}
-	text, at, ok := t.beside(latest)
-	switch {
-	case !ok || strings.TrimSpace(text) != t.name && t.newer(t.oldest, at):
-		return Partial, "the file latest beside it does not name it yet"
-	case known.Ranks == 0 || files != known.Ranks:
+	if known.Ranks == 0 || files != known.Ranks {
 		return Unknown, "all files are whole, but it is not known how many there must be"
 	}
 	return Complete, fmt.Sprintf("all files of %d ranks are whole", known.Ranks)
