@@ -338,6 +338,8 @@ func TestLocate(t *testing.T) {
 		"/l/s/3/iter_0000012_3_local.dirty.pt":                        "/l/s/3 iter_0000012_3_local.pt 12",
 		"/a/checkpoint-500/global_step500/mp_rank_00_model_states.pt": "/a checkpoint-500 500",
 		"/a/1000.orbax-checkpoint-tmp/state.orbax-checkpoint-tmp/d/f": "/a 1000 1000",
+		"/a/state_100.orbax-checkpoint-tmp/d/f":                       "/a state_100 -1",
+		"/a/.tmp/__0_0.distcp":                                        "/a .tmp -1",
 		"/a/epoch_1_step_20/model/shard.safetensors":                  "/a epoch_1_step_20 20",
 		"/a/global_step_30/actor/model_world_size_2_rank_0.pt":        "/a global_step_30 30",
 		"/a/mytag/mp_rank_00_model_states.pt":                         "/a mytag -1",

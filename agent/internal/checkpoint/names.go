@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"path"
 	"strconv"
 	"strings"
@@ -50,36 +51,36 @@ func Locate(file string) (dir, name string, ok bool) {
 	}
 	parts := strings.Split(file, "/")
 	for i := max(1, len(parts)-1-maxClimb); i < len(parts)-1; i++ {
-		final := finalName(parts[i])
-		if directories.Get().MatchString(final) || bare.Get().MatchString(final) && final != parts[i] {
+		final := FinalName(parts[i])
+		if directories.Get().MatchString(final) || bare.Get().MatchString(final) && final != parts[i] || orbaxTmp.Get().MatchString(parts[i]) {
 			return strings.Join(parts[:i], "/"), final, true
 		}
 	}
 	base := path.Base(file)
 	if inner.Get().MatchString(base) && len(parts) > 2 {
-		return path.Dir(path.Dir(file)), finalName(path.Base(path.Dir(file))), true
+		return path.Dir(path.Dir(file)), FinalName(path.Base(path.Dir(file))), true
 	}
-	if final := finalName(base); saved.Get().MatchString(final) {
+	if final := FinalName(base); saved.Get().MatchString(final) {
 		return path.Dir(file), final, true
 	}
 	return "", "", false
 }
 
-// finalName returns the name that a checkpoint gets when it is complete.
-func finalName(name string) string {
-	name = orbaxTmp.Get().ReplaceAllString(name, "")
+// FinalName returns the name that a checkpoint gets when it is complete.
+func FinalName(name string) string {
+	final := orbaxTmp.Get().ReplaceAllString(name, "")
 	for _, prefix := range []string{"tmp_", "tmp-", ".tmp_", ".tmp-"} {
-		name = strings.TrimPrefix(name, prefix)
+		final = strings.TrimPrefix(final, prefix)
 	}
 	for _, suffix := range []string{".tmp", ".temp", ".part", "-tmp", "_tmp", "-unfinished"} {
-		name = strings.TrimSuffix(name, suffix)
+		final = strings.TrimSuffix(final, suffix)
 	}
-	return strings.Replace(name, "_local.dirty.pt", "_local.pt", 1)
+	return cmp.Or(strings.Replace(final, "_local.dirty.pt", "_local.pt", 1), name)
 }
 
 // isTemporary reports whether a checkpoint with that name is incomplete.
 func isTemporary(name string) bool {
-	return finalName(name) != name || strings.HasPrefix(name, "old_step_")
+	return FinalName(name) != name || strings.HasPrefix(name, "old_step_")
 }
 
 // isCheckpoint reports whether a name may be the name of a checkpoint.

@@ -59,7 +59,7 @@ func (w *Watch) locate(file string) (dir, name string, ok bool) {
 		return dir, name, true
 	}
 	name, _, _ = strings.Cut(below, "/")
-	return path.Clean(w.Dir), name, true
+	return path.Clean(w.Dir), checkpoint.FinalName(name), true
 }
 
 // dirFS opens files below a directory.
