@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -62,6 +63,18 @@ func (w *Watch) locate(file string) (dir, name string, ok bool) {
 	return path.Clean(w.Dir), checkpoint.FinalName(name), true
 }
 
+// realPath returns a path without links. The end of the path need not exist yet.
+func realPath(dir string) string {
+	for at, rest := path.Clean(dir), ""; ; at, rest = path.Dir(at), path.Join(path.Base(at), rest) {
+		if real, err := filepath.EvalSymlinks(at); err == nil {
+			return path.Join(real, rest)
+		}
+		if at == path.Dir(at) {
+			return path.Clean(dir)
+		}
+	}
+}
+
 // dirFS opens files below a directory.
 func dirFS(dir string) fs.FS { return os.DirFS(dir) }
 
@@ -106,6 +119,8 @@ type answer struct {
 	// checkpoint. asked says that the question was only whether they see them.
 	shared, asked bool
 	finding       checkpoint.Finding
+	// real is the user's directory without links, if the question was about that.
+	real string
 }
 
 // newest looks for the newest checkpoint in a directory that has changed, unless the first nodes of

@@ -50,6 +50,7 @@ type Options struct {
 	// Nodes is how many nodes the job has.
 	Nodes int
 	// Dir is where the checkpoints are, according to the user. When empty, the watch finds it out.
+	// The kernel names open files by paths without links, so the watch replaces Dir by such a path.
 	Dir    string
 	Places *Places
 	Rights *safefile.Rights
@@ -87,7 +88,7 @@ func New(o Options) *Watch {
 		io:   map[int]uint64{}, flights: map[string]*flight{}, rested: time.Now(),
 	}
 	if o.Dir != "" {
-		o.Places.learn(o.Dir)
+		w.disk.ask(func() answer { return answer{real: realPath(o.Dir)} })
 	}
 	go w.run(ctx)
 	return w
@@ -234,6 +235,9 @@ func (w *Watch) heard(a answer, now time.Time) {
 	switch {
 	case a == answer{}: // the rights of the user are not available
 		clear(w.flights)
+	case a.real != "":
+		w.Dir = a.real
+		w.Places.learn(a.real)
 	case a.looked && w.Places.changed(a) && f == nil && len(w.flights) < maxFlights:
 		w.flights[at] = &flight{dir: a.dir, name: a.name, began: now, changed: now, missed: true}
 	case a.looked, f == nil:

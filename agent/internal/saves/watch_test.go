@@ -191,6 +191,31 @@ func TestUnmarked(t *testing.T) {
 	b.none()
 }
 
+// TestALink has a user's directory that is reached through a link, and that does not exist at first.
+// The checkpoint there has a temporary name.
+func TestALink(t *testing.T) {
+	dir, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b := watch(t, filepath.Join(link, "ck"), NewPlaces())
+		synctest.Wait()
+		path := filepath.Join(dir, "ck", "mine")
+		finish := create(t, filepath.Join(path+".tmp", "weights.dat"))
+		b.look()
+		b.next(job.SaveBegan, path)
+		finish()
+		if err := os.Rename(path+".tmp", path); err != nil {
+			t.Fatal(err)
+		}
+		if ev := b.next(job.SaveComplete, path); ev.Format != "other" {
+			t.Error(ev)
+		}
+		b.none()
+	})
+}
+
 // TestOldOnes checks that checkpoints from before the job are not reported.
 func TestOldOnes(t *testing.T) {
 	dir := t.TempDir()
