@@ -59,10 +59,10 @@ func Parse(text string) (Config, error) {
 
 func (c *Config) parse(item string) (err error) {
 	if key, value, ok := strings.Cut(item, "="); ok {
-		return c.set(key, value)
+		return c.set(strings.TrimSpace(key), strings.TrimSpace(value))
 	}
 	name, text, ok := strings.Cut(item, ":")
-	switch {
+	switch name = strings.TrimSpace(name); {
 	case !ok || name == "":
 		return fmt.Errorf("%q: SECTION:SECONDS, or KEY=VALUE such as rank_heartbeat_timeout=600", item)
 	case len(name) > maxName || len(c.Sections) >= maxSections:

@@ -255,4 +255,8 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
+	c, err := Parse("setup : 600, step: none, safety_factor = 2")
+	if err != nil || len(c.Sections) != 2 || c.Sections["setup"] != 10*time.Minute || c.Safety != 2 {
+		t.Errorf("spaces beside names and values: %+v, %v", c, err)
+	}
 }

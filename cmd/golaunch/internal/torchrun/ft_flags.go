@@ -117,7 +117,7 @@ func ftKey(key string) (ftFlag, bool) {
 // check refuses a value that the key cannot have.
 func (k ftFlag) check(value string) error {
 	lower := strings.ToLower(strings.TrimSpace(value))
-	switch none := lower == "" || lower == "none" || lower == "null"; k.takes {
+	switch none := isNone(value); k.takes {
 	case "text":
 		return nil
 	case "seconds", "number":
@@ -134,6 +134,15 @@ func (k ftFlag) check(value string) error {
 		}
 	}
 	return nil
+}
+
+// isNone reports whether a value is one that ft_launcher takes for no value.
+func isNone(value string) bool {
+	switch strings.ToLower(strings.TrimSpace(value)) {
+	case "", "none", "null":
+		return true
+	}
+	return false
 }
 
 // parseBool parses the words that ft_launcher takes for true and false.

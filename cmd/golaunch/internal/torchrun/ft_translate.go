@@ -35,7 +35,8 @@ func (x *translation) resilience() error {
 		case k.instead != "":
 			x.warn("%s has no effect: %s", k.key, k.instead)
 		case k.key == "restart_policy":
-			x.minHealthy = value == "min-healthy"
+			x.minHealthy = strings.EqualFold(strings.TrimSpace(value), "min-healthy")
+		case k.key == "rank_section_timeouts" && isNone(value):
 		case k.key == "rank_section_timeouts":
 			monitor = append(monitor, value)
 		case k.takes == "bool":
