@@ -243,6 +243,19 @@ func TestOverwritten(t *testing.T) {
 	}
 }
 
+// TestCallbacks checks that a file that the program adds to a checkpoint of Trainer does not make
+// it partial.
+func TestCallbacks(t *testing.T) {
+	dir := fstest.MapFS{
+		"checkpoint-4/model.safetensors":        {Data: sample(t, "model.safetensors"), ModTime: began},
+		"checkpoint-4/trainer_state.json":       {Data: []byte(`{"global_step": 4}`), ModTime: began.Add(time.Second)},
+		"checkpoint-4/mine/adapter.safetensors": {Data: sample(t, "model.safetensors"), ModTime: began.Add(time.Minute)},
+	}
+	if got := Inspect(dir, "checkpoint-4", Known{Ranks: 2}); got.State != Complete {
+		t.Error(got)
+	}
+}
+
 func TestPartial(t *testing.T) {
 	zip := sample(t, "model_7.pt")
 	one := func(files ...string) fstest.MapFS {

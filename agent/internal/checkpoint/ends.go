@@ -164,7 +164,12 @@ func lightning(t *tree, known Known) (State, string) {
 
 var inLightning = lazyregexp.New(`^checkpoint/[^/]*_(model|optim)_states\.pt$`)
 
-var rngState = lazyregexp.New(`^rng_state_(\d+)\.pth$`)
+var (
+	rngState = lazyregexp.New(`^rng_state_(\d+)\.pth$`)
+	// beforeState matches files that Trainer writes before trainer_state.json, and those of the
+	// random states, for which it does not wait. Callbacks of the program may add other files later.
+	beforeState = lazyregexp.New(ofTrainer + `|^(pytorch_model|model|adapter_model)\.(bin|safetensors)$`)
+)
 
 // trainer is for transformers' Trainer. Rank 0 writes trainer_state.json last, but does not wait
 // for the files of the other ranks.
@@ -174,7 +179,7 @@ func trainer(t *tree, known Known) (State, string) {
 		return Partial, "trainer_state.json is missing, which rank 0 writes last"
 	}
 	for _, f := range t.files {
-		if !rngState.Get().MatchString(f.path) && t.newer(f.at, last.at) {
+		if beforeState.Get().MatchString(f.path) && !rngState.Get().MatchString(f.path) && t.newer(f.at, last.at) {
 			return Partial, f.path + " is newer than trainer_state.json"
 		}
 	}
