@@ -283,6 +283,8 @@ func TestPartial(t *testing.T) {
 		{one("checkpoint-1/optimizer.pt"), "checkpoint-1", 1, Partial, "trainer_state.json is missing"},
 		{one("checkpoint-1/model-00001-of-00002.bin"), "checkpoint-1", 1, Partial, "trainer_state.json is missing"},
 		{one("checkpoint-1/a.pt"), "checkpoint-1", 1, Unknown, "no mark"},
+		{one("checkpoint-1/random_states_0.pkl"), "checkpoint-1", 4, Unknown, "may follow"},
+		{one("checkpoint-1/random_states_0.pkl", "checkpoint-1/random_states_2.pkl"), "checkpoint-1", 4, Partial, "random_states_1.pkl is missing"},
 		{one("a.ckpt/checkpoint/mp_rank_00_model_states.pt"), "a.ckpt", 1, Partial, "latest is missing"},
 		{fstest.MapFS{"empty": {Mode: fs.ModeDir}}, "empty", 1, Partial, "no file"},
 		{one(), "gone", 1, Unknown, "not exist"},

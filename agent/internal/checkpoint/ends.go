@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -123,7 +124,8 @@ func everyRank(t *tree, known Known, pattern *lazyregexp.Regexp, name func(rank 
 var randomStates = lazyregexp.New(`^random_states_(\d+)\.pkl$`)
 
 // accelerate is for Hugging Face's Accelerate. It cannot prove a checkpoint complete, because
-// Accelerate may write objects of the user last.
+// Accelerate may write objects of the user last. Some programs, such as those of diffusers, save on
+// rank 0 alone.
 func accelerate(t *tree, known Known) (State, string) {
 	name := func(rank int) string { return fmt.Sprintf("random_states_%d.pkl", rank) }
 	for _, f := range t.files {
@@ -131,11 +133,11 @@ func accelerate(t *tree, known Known) (State, string) {
 			return Partial, f.path + " is cut short"
 		}
 	}
-	state, why := everyRank(t, known, randomStates, name)
-	if state == Complete {
-		return Unknown, "all ranks have saved, but objects of the program may follow"
+	alone := !slices.ContainsFunc(t.files, func(f file) bool { return randomStates.Get().MatchString(f.path) && f.path != name(0) })
+	if state, why := everyRank(t, known, randomStates, name); state != Complete && !alone {
+		return state, why
 	}
-	return state, why
+	return Unknown, "its ranks have saved, but objects of the program may follow"
 }
 
 // wholePickle reports whether a pickle, or a file of torch.save, is not cut short.
