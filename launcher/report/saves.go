@@ -39,17 +39,17 @@ type Saves struct {
 	AfterNotice bool `json:"after_notice"`
 }
 
-// String returns the save in one line: "step 1200 in /c/step-1200, 4.1 GiB, 37 s".
+// String returns the save in one line: "step 1200 in /c/step-1200, 4.1 GiB, 37 s". The size and the
+// time are known when the save has ended.
 func (s Save) String() string {
 	text := s.Path
 	if s.Step > 0 {
 		text = fmt.Sprintf("step %d in %s", s.Step, s.Path)
 	}
-	text += ", " + size(s.Bytes)
-	if !s.Ended.IsZero() {
-		text += ", " + span(s.Ended.Sub(s.Began))
+	if s.Ended.IsZero() {
+		return text
 	}
-	return text
+	return fmt.Sprintf("%s, %s, %s", text, size(s.Bytes), span(s.Ended.Sub(s.Began)))
 }
 
 // Text returns the saves in one line. It reports ages as of the time now.

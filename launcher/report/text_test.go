@@ -3,6 +3,7 @@ package report
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestReport(t *testing.T) {
@@ -80,5 +81,15 @@ job failed: rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)
 		if got := c.result.Report(c.logs); got != c.want {
 			t.Errorf("%s:\n%s\nwant\n%s", c.name, got, c.want)
 		}
+	}
+}
+
+func TestSaves(t *testing.T) {
+	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	last := &Save{Path: "/c/step-4", Step: 4, Bytes: 3 << 20, Began: now.Add(-time.Minute), Ended: now.Add(-50 * time.Second)}
+	saves := Saves{Last: last, InFlight: &Save{Path: "/c/step-8", Step: 8, Began: now}, AtRisk: 60}
+	want := "saved step 4 in /c/step-4, 3.0 MiB, 10 s, 50 s ago; saving step 8 in /c/step-8; a stop loses 60 s of work"
+	if got := saves.Text(now); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
 	}
 }
