@@ -136,6 +136,10 @@ func savings(t *testing.T) []saving {
 			{"checkpoint-40/random_states_0.pkl", zip}, {"checkpoint-40/random_states_1.pkl", zip},
 		}, "accelerate", Unknown},
 		{"checkpoint-40", 1, []written{text("checkpoint-40/adapter_config.json", "{}"), {"checkpoint-40/adapter_model.safetensors", tensors}}, "other", Unknown},
+		{"checkpoint-40", 1, []written{ // of a program that saves a model alone
+			{"checkpoint-40/unet/model-00001-of-00001.safetensors", tensors},
+			text("checkpoint-40/unet/model.safetensors.index.json", `{"weight_map":{"w":"model-00001-of-00001.safetensors"}}`),
+		}, "other", Unknown},
 		{"a.ckpt", 2, append(shards("a.ckpt"), written{"a.ckpt/meta.pt", zip}), "lightning", Complete},
 		{"a.ckpt", 2, []written{ // of Lightning's strategy for DeepSpeed
 			{"a.ckpt/checkpoint/mp_rank_00_model_states.pt", zip},

@@ -40,7 +40,7 @@ func kindOf(t *tree) kind {
 // programs use the names of its directories too. ofAccelerate matches files of Accelerate.
 const (
 	ofTrainer = `^(training_args\.bin|optimizer\.(pt|bin)|scheduler\.pt|scaler\.pt|rng_state(_\d+)?\.pth)$` +
-		`|^(pytorch_model_fsdp|optimizer)_\d+/|^global_step\d+/|-\d+-of-\d+\.(safetensors|bin)$`
+		`|^(pytorch_model_fsdp|optimizer)_\d+/|^global_step\d+/`
 	ofAccelerate = `^random_states_\d+\.pkl$`
 )
 
@@ -57,12 +57,14 @@ var kinds = sync.OnceValue(func() []kind {
 			return ok
 		}
 	}
+	numbered, byTrainer, byAccelerate := named(`^checkpoint-\d+$`), with(ofTrainer), with(ofAccelerate)
+	parts, indexed := with(`-\d+-of-\d+\.(safetensors|bin)$`), with(`\.index\.json$`)
 	return []kind{
 		{"file", func(t *tree) bool { return t.has(".") }, oneFile},
 		{"megatron", named(`^iter_\d{7}$`), megatron},
 		{"deepspeed", with(`^[^/]*_(model|optim)_states\.pt$`), deepspeed},
 		{"trainer", func(t *tree) bool {
-			return t.has("trainer_state.json") || named(`^checkpoint-\d+$`)(t) && with(ofTrainer)(t) && !with(ofAccelerate)(t)
+			return t.has("trainer_state.json") || numbered(t) && !byAccelerate(t) && (byTrainer(t) || parts(t) && !indexed(t))
 		}, trainer},
 		{"verl", func(t *tree) bool {
 			return named(`^global_step_?\d+$`)(t) && with(`^(actor|critic|transfer_queue)/|^data\.pt$`)(t)
@@ -72,7 +74,7 @@ var kinds = sync.OnceValue(func() []kind {
 		{"torch_checkpointing", with(`^metadata\.pkl$`), marked("its directory has got its final name")},
 		{"lightning", named(`\.ckpt$`), lightning},
 		{"nemo-rl", func(t *tree) bool { return named(`^step_\d+$`)(t) && t.has("training_info.json") }, marked("its directory has got its final name")},
-		{"accelerate", with(ofAccelerate), accelerate},
+		{"accelerate", byAccelerate, accelerate},
 		{"safetensors", with(`^model` + regexp.QuoteMeta(index) + `$`), marked("all files are whole that its index lists")},
 		{"dcp", with(`^(__\d+)?\.metadata$|^[^/]*\.distcp$`), dcp},
 	}
@@ -170,7 +172,7 @@ var (
 	rngState = lazyregexp.New(`^rng_state_(\d+)\.pth$`)
 	// beforeState matches files that Trainer writes before trainer_state.json, and those of the
 	// random states, for which it does not wait. Callbacks of the program may add other files later.
-	beforeState = lazyregexp.New(ofTrainer + `|^(pytorch_model|model|adapter_model)\.(bin|safetensors)$`)
+	beforeState = lazyregexp.New(ofTrainer + `|^(pytorch_model|model|adapter_model)(-\d+-of-\d+)?\.(bin|safetensors)$`)
 )
 
 // trainer is for transformers' Trainer. Rank 0 writes trainer_state.json last, but does not wait
