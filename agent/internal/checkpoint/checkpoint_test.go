@@ -132,8 +132,10 @@ func savings(t *testing.T) []saving {
 			{"checkpoint_3/model.safetensors", tensors}, {"checkpoint_3/random_states_0.pkl", zip}, {"checkpoint_3/random_states_1.pkl", zip},
 		}, "accelerate", Unknown},
 		{"checkpoint-40", 2, []written{ // of programs with accelerate, such as those of diffusers
-			{"checkpoint-40/model.safetensors", tensors}, {"checkpoint-40/optimizer.bin", zip},
-			{"checkpoint-40/random_states_0.pkl", zip}, {"checkpoint-40/random_states_1.pkl", zip},
+			{"checkpoint-40/model.safetensors", tensors},
+			{"checkpoint-40/optimizer.bin", zip},
+			{"checkpoint-40/random_states_0.pkl", zip},
+			{"checkpoint-40/random_states_1.pkl", zip},
 		}, "accelerate", Unknown},
 		{"checkpoint-40", 1, []written{text("checkpoint-40/adapter_config.json", "{}"), {"checkpoint-40/adapter_model.safetensors", tensors}}, "other", Unknown},
 		{"checkpoint-40", 1, []written{ // of a program that saves a model alone
