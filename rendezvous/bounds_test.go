@@ -162,6 +162,32 @@ func TestTheNameOfTheCoordinatorsNode(t *testing.T) {
 	})
 }
 
+// TestTheOtherNodeHasTheNameOfTheCoordinatorsNode refuses a node that has the name of the
+// coordinator's node, which joins only afterwards. The coordinator then expects no further node, so
+// it ends at once.
+func TestTheOtherNodeHasTheNameOfTheCoordinatorsNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own := NewLocalNode(placement.Node{Name: "a", Addr: node(1).Addr})
+		w := newWorldOf(t.Context(), t, Config{LocalNode: own, Nodes: 2}, one(2))
+		began := time.Now()
+		join := func(n placement.Node, began func(string)) (*session.Session, error) {
+			n.Name = "a"
+			return session.Join(t.Context(), session.Options{Target: "head:1", Dial: w.dial, Warn: w.warn, Node: n, Began: began})
+		}
+		if _, err := join(node(2), nil); err == nil || !strings.Contains(err.Error(), "there is a node a already") {
+			t.Error(err)
+		}
+		s, err := join(node(1), own.Began)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close("")
+		if r := <-w.result; r.Code != 2 || time.Since(began) >= startSkew {
+			t.Errorf("%+v after %v", r, time.Since(began))
+		}
+	})
+}
+
 // TestARefusalThatEndsTheCoordinator checks that the agent gets the refusal, and not the error that
 // the coordinator has ended.
 func TestARefusalThatEndsTheCoordinator(t *testing.T) {

@@ -77,7 +77,10 @@ func (c *Coordinator) admit(s *server.AgentStream, h *pb.Hello, from string) (*m
 	}
 	if c.onlyJob != nil {
 		c.everJoined[node.Name] = true
-		delete(c.refused, node.Name)
+		// A refused node with the name of this process's node is another node, which stays refused.
+		if !c.cfg.LocalNode.named(node.Name) {
+			delete(c.refused, node.Name)
+		}
 	}
 	if m.stream != nil {
 		m.stream.Cut <- status.Error(codes.Aborted, "a newer connection of this agent is here")
