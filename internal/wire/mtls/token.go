@@ -166,6 +166,9 @@ func readToken(path string) (Token, error) {
 	if err != nil {
 		return Token{}, fmt.Errorf("cannot read the token: %w", err)
 	}
+	if info.IsDir() { // before its mode is checked: chmod 600 would be bad advice for /tmp
+		return Token{}, fmt.Errorf("token file %s is a directory; name the file with the token", path)
+	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
 		return Token{}, fmt.Errorf("token file %s belongs to uid %d, who can read it; make one of your own", path, st.Uid)
 	}

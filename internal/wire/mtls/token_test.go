@@ -64,6 +64,7 @@ func TestLoadToken(t *testing.T) {
 		{"long file", write("long", strings.Repeat("x", 1<<20), 0o600), "", "more than 4096 bytes"},
 		{"missing file", filepath.Join(dir, "none"), "", "no such file"},
 		{"readable by the group", write("group", text, 0o640), "", "(mode 0640); run: chmod 600 " + dir + "/group"},
+		{"a directory", dir, "", " is a directory; name the file"},
 		{"a submit token", "", Token{text: text}.Submit().Text(), "a node or a coordinator needs the token of the cluster itself"},
 		{"half a submit token", "", Token{text: text}.Submit().Text()[:99], "GOLAUNCH_TOKEN: the submit token is incomplete"},
 		{"readable by all", write("all", text, 0o604), "", "(mode 0604); run: chmod 600"},
