@@ -28,7 +28,9 @@ type Process struct {
 	// on how the node joins, are set later.
 	Coordinator rendezvous.Config
 	Agent       agent.Agent
-	Signals     Signals
+	// AgentFacts are the options of this node that the coordinator compares with its own.
+	AgentFacts map[string]string
+	Signals    Signals
 	Nodes       Nodes
 	Files       *jobdir.Run
 	Observe     func(report.Decision)
