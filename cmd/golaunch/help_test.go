@@ -30,6 +30,23 @@ func TestHelpHasTheGroupsOfAJob(t *testing.T) {
 	}
 }
 
+// TestHelpThatCannotBePrinted: golaunch says so, and fails.
+func TestHelpThatCannotBePrinted(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	for _, args := range []string{"--help", "--help-all", "--version", "help", "help run", "run --help", "torchrun --help", "version",
+		"torchrun --print-completion bash"} {
+		var errs strings.Builder
+		code := Main(&cli.Console{Stdout: full, Stderr: &errs}, strings.Fields(args))
+		if want := "golaunch: write /dev/full: no space left on device\n"; code != cli.ExitFailure || errs.String() != want {
+			t.Errorf("golaunch %s: code %d, %q", args, code, errs.String())
+		}
+	}
+}
+
 // TestInternalVerbsAreHidden: help, completion and manual pages have no internal verbs.
 func TestInternalVerbsAreHidden(t *testing.T) {
 	for _, c := range newRoot(&cli.Console{}).Commands() {

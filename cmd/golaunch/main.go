@@ -178,7 +178,7 @@ func prepare(s *cli.Console, root *cobra.Command) {
 	root.SuggestionsMinimumDistance = 2
 	root.SetOut(s.Stdout)
 	root.SetErr(s.Stderr)
-	root.SetHelpFunc(func(c *cobra.Command, _ []string) { fmt.Fprint(s.Stdout, cli.HelpOf(c)) })
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) { s.Show(cli.HelpOf(c)) })
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w: %w; see %s --help", launcher.ErrUsage, cli.PlainError(err), c.CommandPath())
 	})

@@ -55,8 +55,8 @@ func newRun(s *cli.Console, name string) *cobra.Command {
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if showVersion {
-			_, err := fmt.Fprintln(s.Stdout, readBuild())
-			return err
+			s.Show(readBuild().String() + "\n")
+			return nil
 		}
 		return runs(c, args)
 	}

@@ -24,6 +24,8 @@ type Console struct {
 	began bool
 	// JSON is true if the verb was called with --json.
 	JSON bool
+	// unshown is the error of Show.
+	unshown error
 	// words writes to stderr in a goroutine, so that a reader that blocks cannot stop the verb.
 	begun sync.Once
 	words *asyncwriter.Writer
@@ -35,6 +37,13 @@ func (s *Console) Say(text string) { s.Message("golaunch: "+text, jsonout.Words{
 // Warn prints an error that does not end the verb.
 func (s *Console) Warn(err error) {
 	s.Message("golaunch: warning: "+err.Error(), jsonout.Words{Warning: err.Error()})
+}
+
+// Show prints a help text, or another text of golaunch itself, on stdout. Execute reports its
+// error, because cobra's help functions return none.
+func (s *Console) Show(text string) {
+	s.began = true // so the error is not one of usage
+	_, s.unshown = io.WriteString(s.Stdout, text)
 }
 
 // Message prints a message as text, or as JSON with --json.

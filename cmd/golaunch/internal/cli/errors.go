@@ -25,6 +25,9 @@ func (s *Console) Execute(root *cobra.Command, args []string) int {
 	}
 	c, err := root.ExecuteC()
 	if err == nil {
+		err = s.unshown
+	}
+	if err == nil {
 		return s.code
 	}
 	who, text, code := "golaunch", err.Error(), ExitFailure

@@ -45,7 +45,7 @@ func NewHelp(s *Console) *cobra.Command {
 		if err != nil || len(rest) > 0 {
 			return fmt.Errorf("%w: no verb %q; %ssee golaunch help", launcher.ErrUsage, args[0], DidYouMean(c.Root(), args[0]))
 		}
-		fmt.Fprint(s.Stdout, HelpOf(about))
+		s.Show(HelpOf(about))
 		return nil
 	}
 	return c

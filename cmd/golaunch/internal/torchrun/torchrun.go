@@ -53,7 +53,7 @@ func torchrun(io *cli.Console, t *torchFlags, args []string, self string, launch
 	err := parseTorch(f, args)
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
-		fmt.Fprintf(io.Stdout, torchIntro, t.program(), f.FlagUsagesWrapped(110))
+		io.Show(fmt.Sprintf(torchIntro, t.program(), f.FlagUsagesWrapped(110)))
 		return 0, nil
 	case err == nil && t.shell != "":
 		return torchCompletion(io, t.program(), f, t.shell)
@@ -98,6 +98,6 @@ func torchCompletion(io *cli.Console, name string, f *pflag.FlagSet, shell strin
 	if script == "" {
 		return refuse(io, name, fmt.Errorf("--print-completion %s: bash, zsh or tcsh", shell))
 	}
-	fmt.Fprintf(io.Stdout, script, name, strings.Join(torchWords(f), " "))
+	io.Show(fmt.Sprintf(script, name, strings.Join(torchWords(f), " ")))
 	return 0, nil
 }
