@@ -65,7 +65,9 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	case old != nil && old.addr == node.Addr && old.machine != node.Labels[placement.MachineLabel]:
 		return wire.Refused("another machine is node %s already, at %v too; give each node its own --name, and the address at which the others reach it "+
 			"(--address or --interface)", node.Name, old.addr)
-	case old != nil && (old.addr == node.Addr && renames != wire.RenamesAlways || c.onlyJob != nil && renames == ""):
+	case old != nil && c.onlyJob != nil && renames == "":
+		return wire.Refused("there is a node %s already, at %v; give each node its own --name (under torchrun its own --node-rank)", node.Name, old.addr)
+	case old != nil && old.addr == node.Addr && renames != wire.RenamesAlways:
 		return wire.Refused("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)
 	case old != nil: // the agent may try again under another name
 		return status.Error(codes.AlreadyExists, wire.Plain(fmt.Sprintf("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)))

@@ -205,7 +205,7 @@ func TestTheOtherNodeHasTheNameOfTheCoordinatorsNode(t *testing.T) {
 			n.Name = "a"
 			return session.Join(t.Context(), session.Options{Target: "head:1", Dial: w.dial, Warn: w.warn, Node: n, Began: began})
 		}
-		if _, err := join(node(2), nil); err == nil || !strings.Contains(err.Error(), "there is a node a already") {
+		if _, err := join(node(2), nil); err == nil || !strings.Contains(err.Error(), "give each node its own --name (under torchrun its own --node-rank)") {
 			t.Error(err)
 		}
 		s, err := join(node(1), own.Began)
