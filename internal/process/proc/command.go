@@ -296,7 +296,11 @@ func interpreter(file string) string {
 	}
 	line, _, _ := bytes.Cut(head[:n], []byte("\n"))
 	if script, ok := bytes.CutPrefix(line, []byte("#!")); ok {
-		return fmt.Sprintf("%q", bytes.TrimLeft(script, " \t"))
+		name := fmt.Sprintf("%q", bytes.TrimLeft(script, " \t"))
+		if bytes.HasSuffix(script, []byte("\r")) {
+			name += `; the script's lines end in \r\n, as on Windows (dos2unix converts them)`
+		}
+		return name
 	}
 	return "its dynamic loader (readelf -l shows which)"
 }

@@ -16,6 +16,7 @@ func TestStartErrors(t *testing.T) {
 	file("plain", "#!/bin/sh\n", 0o644)
 	file("noline", "echo hi\n", 0o755)
 	file("nointerpreter", "#!/no/such/python -u\n", 0o755)
+	file("windows", "#!/bin/sh\r\necho hi\r\n", 0o755)
 	file("deadelf", "\x7fELF", 0o755)
 	must(t, os.Mkdir(filepath.Join(dir, "sub"), 0o755))
 	closed, err := os.Open(dir)
@@ -38,6 +39,7 @@ func TestStartErrors(t *testing.T) {
 		"no #! line":            {Command{Path: "./noline"}, 126, "#! line"},
 		"bad binary":            {Command{Path: "./deadelf"}, 126, "architecture"},
 		"missing interpreter":   {Command{Path: "./nointerpreter"}, 127, `interpreter does not: "/no/such/python -u"`},
+		"script from Windows":   {Command{Path: "./windows"}, 127, `does not: "/bin/sh\r"; the script's lines end in \r\n`},
 		"missing directory":     {Command{Path: "/bin/true", Dir: dir + "/gone"}, 127, "working directory"},
 		"directory is a file":   {Command{Path: "/bin/true", Dir: dir + "/plain"}, 126, "working directory"},
 		"too big":               {Command{Path: "/bin/true", Env: []string{"A=" + big}}, 126, "bytes"},
