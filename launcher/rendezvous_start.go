@@ -77,7 +77,12 @@ func (l *localRun) meet(ctx context.Context) (report.Result, error) {
 	if !m.Node.Addr.IsValid() {
 		m.Node.Addr = own
 	}
-	if name := address.Bridge(own); name != "" && l.job.Resources.MaxNodes > 1 {
+	switch name := address.Bridge(own); {
+	case l.job.Resources.MaxNodes == 1:
+	case own.IsLoopback():
+		l.nobodyHint = fmt.Sprintf("no other node has come yet: only processes of this machine reach %v; if the nodes are on several machines, give an address "+
+			"of this one (--rendezvous; under torchrun --rdzv-endpoint or --master-addr)", own)
+	case name != "":
 		l.nobodyHint = fmt.Sprintf("no other node has come yet: %v is the address of %s, a bridge inside this machine, and others may have the same one "+
 			"of their own; give --rendezvous another address of this machine (ip addr lists them), and nodes --interface", own, name)
 	}

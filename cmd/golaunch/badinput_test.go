@@ -95,6 +95,16 @@ func TestStrangersAtTheDoor(t *testing.T) {
 	a.ends(0)
 }
 
+// TestNodesMeetAtLocalhost: a node that waits at an address of its own machine alone says so.
+// torchrun has such an address unless the user gives another one.
+func TestNodesMeetAtLocalhost(t *testing.T) {
+	t.Parallel()
+	p := start(t, exec.Command(golaunch(t), "torchrun", "--nnodes", "2", "--master-port", fmt.Sprint(nettest.Port(t)), "--no-python", "true"), secret)
+	p.line("no other node has come yet: only processes of this machine reach 127.0.0.1; .* --master-addr")
+	p.signal(syscall.SIGINT)
+	p.ends(130)
+}
+
 // TestAnotherVersionEndsTheWait: a node is refused if the others do not understand its golaunch.
 // The job then ends, since it does not get its nodes.
 func TestAnotherVersionEndsTheWait(t *testing.T) {
