@@ -72,10 +72,11 @@ type Agent struct {
 	// PortRange is where this node listens for other nodes, as in a Job's Network. The range of a
 	// job narrows it.
 	PortRange string
-	// LogDir gets the output of jobs that name no directory, below the node's name. When LogDir is
-	// empty, the output goes to the system's temporary directory. At least the last 180 jobs are
-	// kept. If another agent has the directory, this agent is refused if it has a Name and a
-	// LogDir, or Adopt. Otherwise this agent takes another directory beside that one.
+	// LogDir gets the output of jobs that name no directory, in a subdirectory with the node's
+	// name. When LogDir is empty, the output goes to the system's temporary directory. At least the
+	// last 180 jobs are kept. If another agent uses the subdirectory, Serve fails if Adopt is set,
+	// or if both Name and LogDir are: then the subdirectory was chosen. Otherwise this agent takes
+	// another subdirectory beside that one.
 	LogDir string
 	// Preload is the value of Ranks.Preload for jobs in which that field is empty.
 	Preload string
@@ -144,7 +145,9 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	})
 	served := make(chan error, 1)
 	go func() {
-		defer cancel(nil) // a hand-over skips this call, which would end the ranks
+		// This call ends the ranks. After a hand-over, Serve returns and the process ends before
+		// node.Run returns.
+		defer cancel(nil)
 		_, err := node.Run(ctx)
 		err = errors.Join(err, owned.Close())
 		if r, ok := errors.AsType[*session.RefusedError](err); ok && a.chosenName(place) == "" && r.Another() != "" {
@@ -253,8 +256,8 @@ func printAsync(say *func(string), warn *func(error)) *asyncwriter.Writer {
 	return words
 }
 
-// tell passes signals on to the node, and finds out whether a signal is Slurm's warning. The agents
-// of a job ask Slurm one after another.
+// tell passes signals on to the node, and finds out whether a signal is Slurm's warning. Each agent
+// waits a random time first, so that the agents of a job do not all ask Slurm at once.
 func (a Agent) tell(place *schedenv.Place, n *signals.Node) func(os.Signal) {
 	return func(s os.Signal) {
 		if sig, ok := s.(syscall.Signal); ok && signals.ForRanks(sig) && place.Slurm() {

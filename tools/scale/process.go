@@ -23,7 +23,7 @@ type process struct {
 	profiled bool
 }
 
-// trouble is the error of a process, in case nothing waits for a line of the process.
+// trouble gets an error that a process prints, for a wait that reads no process's lines (runs).
 var trouble = make(chan error, 1)
 
 // limit bounds each wait.
@@ -79,8 +79,8 @@ func startOn(cmd *exec.Cmd, cores []int) error {
 	return errors.Join(cmd.Start(), unix.SchedSetaffinity(0, &own))
 }
 
-// split returns the cores of the coordinators, of which there are n, and the cores of the agents;
-// none for all.
+// split returns the n cores of the coordinators, and the cores of the agents. If n is 0, both are
+// nil, which means all cores.
 func split(n int) (coordinators, agents []int, err error) {
 	var own unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &own); err != nil || n == 0 {
@@ -155,7 +155,7 @@ func (p *process) cpu() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// memory returns the memory of a process that belongs to no file, in bytes.
+// memory returns the process's anonymous resident memory (RssAnon), in bytes.
 func (p *process) memory() float64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Process.Pid))
 	if err != nil {

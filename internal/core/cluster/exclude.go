@@ -22,7 +22,7 @@ func (s *State) exchange(e *entry) {
 	}
 }
 
-// yields reports whether another job that must be repaired has waited longer than this one.
+// yields reports whether the first job in the queue needs repair and was submitted before this one.
 func (s *State) yields(e *entry) bool {
 	q := e.queue.waiting
 	return len(q) > 0 && q[0].wait.repair && !q[0].wait.over && q[0].seq < e.seq

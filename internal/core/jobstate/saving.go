@@ -14,19 +14,19 @@ import (
 //   - All ranks of the unit have said that they are ready.
 //   - The unit has completed a checkpoint since the announcement. Replica groups have the same
 //     weights, so for the end of the job the checkpoint of any group counts for all.
-//   - Each rank of the unit catches the signal that stops it, and can save for the signal. The job
-//     then stops the unit when the time that is left is about twice as long as the newest save
+//   - Each rank of the unit catches the signal that stops it, and can save in response to it. The
+//     job then stops the unit when the time that is left is about twice as long as the newest save
 //     took. The unit has this time, and the grace period, to end.
 //
 // The job does not stop a unit that writes a checkpoint, except in the first case.
 //
 // If the user waits for the stop ([job.Cancel].AfterSave), ranks that catch the signal get it at
-// once. If the program's next checkpoint is due in time, they get it only after that checkpoint.
-// Some programs, such as Lightning's, catch the signal and end without a checkpoint; these programs
-// lose no work if golaunch waits for the checkpoint that is due.
+// once, or, if the program's next checkpoint is due in time, after that checkpoint. Some programs,
+// such as Lightning's, catch the signal and end without a checkpoint; these programs lose no work
+// if golaunch waits for the checkpoint that is due.
 //
-// Otherwise the unit runs until the deadline: its next checkpoint may be complete in time, and a
-// program that reads the notice may get ready. At the deadline the unit is always stopped.
+// In all other cases the unit runs until the deadline: its next checkpoint may be complete in time,
+// and a program that reads the notice may get ready. At the deadline the unit is always stopped.
 
 // signalMargin is added to the time allowed for a save after a signal, which is twice the time of
 // the newest save. Ranks check for the signal only between steps.
@@ -43,7 +43,8 @@ func (s *State) signalTime(d *departure) (due bool) {
 	reserve := 2*took + signalMargin
 	left := d.within - reserve
 	if d.afterSave {
-		next := last.Ended.Add(s.saves.every).Sub(d.at) + reserve // the next save has ended, unless it is late
+		// By then the next save should have ended, with the reserve to spare.
+		next := last.Ended.Add(s.saves.every).Sub(d.at) + reserve
 		if s.saves.every == 0 || next > left {
 			return true
 		}
@@ -114,8 +115,8 @@ func (s *State) landed(by *unit, ended time.Time) (stopped string) {
 	return stopped
 }
 
-// stopWhenSaved stops a unit that was told of its end, once the stop loses no work or the unit can
-// save for the signal.
+// stopWhenSaved stops a unit that was told of its end, once the stop loses no work, or once its
+// ranks can save in response to the signal.
 func (s *State) stopWhenSaved(u *unit) string {
 	n := u.notice
 	if n.departure == nil || u.phase != job.Running || s.decided() || s.saves.writes(u.id) {
@@ -135,7 +136,8 @@ func (s *State) stopWhenSaved(u *unit) string {
 }
 
 // reprieve is how much more time ranks have if they are stopped early to save. They have the time
-// until the alarm of their departure or, if a scheduler ends them, the whole time of the notice.
+// until the alarm of their departure. If a scheduler ends them, there is no alarm: they get the
+// whole time of the notice again, and the scheduler ends them before that time is over.
 func (s *State) reprieve(u *unit) (alarm int, more time.Duration) {
 	d := u.notice.departure
 	switch {

@@ -26,8 +26,8 @@ type User struct {
 const limit = 5 * time.Second
 
 // Find looks up a uid and all groups of the user with getent(1) and id(1), which know users of
-// LDAP, SSSD and the like. A program without cgo, as golaunch may be, sees only the users in
-// /etc/passwd (os/user).
+// LDAP, SSSD and the like. Package os/user would not do: in a build without cgo it sees only the
+// users in /etc/passwd.
 func Find(ctx context.Context, uid uint32) (User, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -55,7 +55,7 @@ func Name(ctx context.Context, uid uint32) (string, error) {
 	return u.Name, err
 }
 
-// entry is a user without groups.
+// entry looks up a user, but not the user's groups.
 func entry(ctx context.Context, uid uint32) (User, error) {
 	line, err := run(ctx, "getent", "passwd", strconv.FormatUint(uint64(uid), 10))
 	if err != nil {

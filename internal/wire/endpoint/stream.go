@@ -13,15 +13,15 @@ import (
 // Once a worker is taken, its connection carries chunks: one byte for the kind, four bytes for the
 // length of the content, and the content.
 const (
-	// chunkBytes has bytes of the connection.
+	// chunkBytes carries bytes from one end to the other, unchanged.
 	chunkBytes = iota + 1
-	// chunkBeside names a blob whose descriptor is sent with the next byte. chunkInline names a
-	// blob whose bytes replace this chunk. After either chunk, the controller sends this worker
-	// nothing until it has the answer.
+	// chunkBeside names a blob; the node passes its descriptor to the worker with the next byte of
+	// chunkBytes. chunkInline names a blob whose bytes the worker reads in the place of this chunk.
+	// After either chunk, the controller sends this worker nothing until it has the answer.
 	chunkBeside
 	chunkInline
 	// chunkHave answers that the node has the blob. chunkWant answers that the controller must send
-	// the blob now. Its bytes follow without a chunk.
+	// the blob now. The controller then sends the blob's bytes alone, without a chunk header.
 	chunkHave
 	chunkWant
 )
@@ -54,7 +54,7 @@ func readHead(in io.Reader) (kind byte, size int, err error) {
 	return 0, 0, errChunk
 }
 
-// ID distinguishes the blobs of one key. The same ID means the same content.
+// ID distinguishes the blobs of controllers that share a key. The same ID means the same content.
 type ID [3]uint64
 
 // Blob is content for a worker.
@@ -74,7 +74,7 @@ type Stream struct {
 	in *bufio.Reader
 	// left is the size of the unread part of a chunk.
 	left int
-	// answers has the answer to each blob that was named: a kind of chunk.
+	// answers has the node's answer to each named blob: chunkHave or chunkWant.
 	answers chan byte
 	over    chan struct{}
 	end     sync.Once

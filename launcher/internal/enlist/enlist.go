@@ -1,4 +1,4 @@
-// Package enlist tells an agent that golaunch starts on another node what its job is.
+// Package enlist gives an agent on another node, which golaunch starts, the description of its job.
 package enlist
 
 import (

@@ -33,10 +33,11 @@ type beats struct {
 	coupling
 }
 
-// coupling tells whether ranks wait for each other in every step. If they do, a rank that was late
-// in one step is no later in the next; otherwise it is later in half of the cases. back is the part
-// of late or early ranks that are closer to the others in the next step.
+// coupling tells whether ranks wait for each other in every step. If they do, a rank's lateness is
+// independent noise from step to step; otherwise it drifts.
 type coupling struct {
+	// back is the share of the n observations in which a rank's lateness moved back towards its
+	// usual value.
 	back float64
 	n    int
 	// late has each rank's lateness at its step.
@@ -44,9 +45,8 @@ type coupling struct {
 	step []int64
 }
 
-// If ranks wait for each other, three in four late or early ranks are closer to the others in the
-// next step, in spite of noise; otherwise two in four are closer. After enough observations, the
-// part comesBack divides the two cases.
+// Of independent values, three in four move back towards the usual value; of a value that drifts,
+// two in four do. After enough observations, the share comesBack divides the two cases.
 const (
 	comesBack = 0.62
 	enough    = 200
@@ -168,8 +168,8 @@ func (w *Watch) widen() {
 	}
 }
 
-// closeLate ends a slot of lateness. How late a rank is counts in steps, relative to the median of
-// the rank's node. If ranks are at different steps, closeLate compares the times of the lowest of
+// closeLate ends a slot of lateness. Lateness is measured in steps, relative to the median of the
+// rank's node. If ranks are at different steps, closeLate compares the times of the lowest of
 // these steps.
 func (w *Watch) closeLate() {
 	b, s := &w.beats, &w.sense[Late]
@@ -202,8 +202,9 @@ func (w *Watch) closeLate() {
 	}
 }
 
-// phase is when a rank wrote its heartbeat of a step, in steps. If its newest heartbeat is of a
-// later step, phase assumes that each step since then took the median time.
+// phase is the time at which a rank wrote the heartbeat of a step, in units of the median step
+// time. If the rank's newest heartbeat is of a later step, phase assumes that each step since then
+// took the median time.
 func (b *beats) phase(l beat, step int64) float32 {
 	return float32((l.at - float64(l.step-step)*b.step) / b.step)
 }
