@@ -75,8 +75,8 @@ func (r Request) infeasible(candidates []*candidate) *InfeasibleError {
 	return e
 }
 
-// shortage says why the candidates do not suffice for MinNodes. want is the number of shares for
-// which too few nodes have room.
+// shortage says why the candidates do not suffice for MinNodes. A node with room for fewer than
+// want shares is one of the reasons.
 func (r Request) shortage(candidates []*candidate) (want int, why string) {
 	switch {
 	case r.wholeGroups():

@@ -16,9 +16,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// image is a container image for both architectures. It has golaunch and nothing else: the static
-// binary, and the binary for glibc, which a pod's init container copies into another container
-// (golaunch install DIR). It is a file in the OCI layout, which skopeo, podman and docker can load.
+// image writes a container image for both architectures, as a tar file in the OCI layout, which
+// skopeo, podman and docker can load. The image has golaunch and nothing else: the static binary,
+// and the binary for glibc, which a pod's init container copies into another container (golaunch
+// install DIR).
 func (r *release) image() error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range architectures {

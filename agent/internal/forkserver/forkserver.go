@@ -54,8 +54,8 @@ const stub = `import os,sys,struct;` +
 	`sys.version_info>=(3,9)or os._exit(os.write(0,struct.pack(">I",len(b))+b)and 1);` +
 	`exec(compile(open(0,"rb",closefd=False).read(%d),"<golaunch>","exec"),{"__name__":"golaunch"})`
 
-// maxMessage is larger than arguments and environment (6 MiB, execve(2)), and than the stamps of
-// 100,000 files.
+// maxMessage bounds a message, in bytes. A program's arguments and environment (at most 6 MiB,
+// execve(2)) fit into it, and so do the [Stamps] of 100,000 files.
 const maxMessage = 64 << 20
 
 // Server is a process that has imported modules.
@@ -185,7 +185,8 @@ func modulesOf(text string) (all []report.Module) {
 }
 
 // Share returns a server that another process has greeted. The stamps of the server's files are not
-// known here. It owns conn. Only one of the two processes may fork from the server.
+// known here. The returned Server owns conn. Only one of the two processes may fork from the
+// server.
 func Share(conn *net.UnixConn, p Program) *Server { return &Server{conn: conn, program: p} }
 
 // Conn returns the server's connection, to be shared with the server's parent process.

@@ -7,9 +7,9 @@ import (
 // The tables are in the order in which rules are tried: specific rules before general ones.
 
 // hardware has the rules for faults of a GPU, its links or its node. NVIDIA's documentation says
-// which Xids are such faults. Xids 13, 31, 43, 45, 68 and 109 are faults of the program or follow a
-// job's end (k8s-device-plugin ignores them too). Xids 63 and 94 are errors that the GPU has
-// contained.
+// which Xids are such faults. There is no rule for Xids 13, 31, 43, 45, 68 and 109, because they
+// are faults of the program or follow a job's end (k8s-device-plugin ignores them too). There is
+// none for Xids 63 and 94, because they are errors that the GPU has contained.
 var hardware = []row{
 	{
 		action: report.ActionReplace, cause: "gpu-lost", title: "a GPU is gone from the bus",
@@ -54,7 +54,8 @@ var hardware = []row{
 	},
 }
 
-// gpu has the rules for failures of CUDA that are not known to be hardware faults.
+// gpu has the rules for failures of CUDA that are not known to be hardware faults, and for losses
+// and gradients that are not numbers.
 var gpu = []row{
 	{
 		action: report.ActionStop, cause: "cuda-oom", title: "the GPU's memory is full",

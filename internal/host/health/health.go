@@ -1,9 +1,9 @@
 // Package health finds what is wrong with a node before a job runs there.
 //
 // Each possible problem is a declared value, a [Warnable], with a stable code. [Collect] reads the
-// facts of this machine. [Check] judges them, and [Skew] compares the facts of all nodes; both are
-// arithmetic on values. Problems of GPUs or RDMA count only where these exist, and unreadable facts
-// do not count against the node.
+// facts of this machine. [Check] judges them, and [Skew] compares the facts of all nodes; both only
+// compute, and read nothing. Problems of GPUs or RDMA count only where these exist, and unreadable
+// facts do not count against the node.
 package health
 
 import (
@@ -50,13 +50,13 @@ type Finding struct {
 	Node string
 }
 
-// String ends with the code, for a search: "n17: /dev/shm has 64 MiB; start the container with ...
-// [shm-small]".
+// String ends with the code, so that a user can search for it: "n17: /dev/shm has 64 MiB; start the
+// container with ... [shm-small]".
 func (f Finding) String() string {
 	return fmt.Sprintf("%s; %s [%s]", f.Where(), f.Warnable.Remedy, f.Warnable.Code)
 }
 
-// Where is the text, with the name of the node if it has one.
+// Where returns the finding's text, after the name of its node if Node is set.
 func (f Finding) Where() string {
 	if f.Node == "" {
 		return f.Text

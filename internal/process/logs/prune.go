@@ -18,16 +18,18 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// eventsFile is the log of a coordinator, or of a coordinator that took over.
+// eventsFile matches the names of event logs: events.jsonl of the first coordinator, and
+// events-NODE.jsonl of each coordinator that took over.
 var eventsFile = lazyregexp.New(`^events(-[a-zA-Z0-9._-]+)?\.jsonl$`)
 
-// rankFiles are the files of a rank in the directory of an attempt, after "rank-<r>.".
+// rankFiles are the names of a rank's files in the directory of an attempt, without the prefix
+// "rank-<r>.". rankFile matches the whole names.
 var (
 	rankFiles = []string{"stdout.log", "stderr.log", "error.json", "notice.json", "notice.json.ready", "heartbeat"}
 	rankFile  = lazyregexp.New(`^rank-[0-9]+\.(` + strings.ReplaceAll(strings.Join(rankFiles, "|"), ".", `\.`) + `)$`)
 )
 
-// bundleFile is a bundle of evidence, complete or not.
+// bundleFile matches the names of failure bundles, complete or not.
 var bundleFile = lazyregexp.New(`^bundle-[a-zA-Z0-9._-]+\.tar\.gz(\.part)?$`)
 
 // Prune removes the log directories of jobs from base. It spares the directories that were modified
@@ -58,8 +60,8 @@ func prune(base *safefile.Root, keep int) error {
 	return err
 }
 
-// removeUnused removes a directory that no process has open, if the file system can tell, with the
-// rights of its owner.
+// removeUnused locks a directory, and then removes it with the rights of its owner. The directory
+// stays if another process has it open and locked, or if the file system has no locks.
 func removeUnused(base *safefile.Root, j pastJob) error {
 	d, err := base.OpenRoot(j.id, j.rights)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -146,8 +148,8 @@ func inspect(base *safefile.Root, id string, alone bool) (j pastJob, ours bool, 
 	return j, ours, err
 }
 
-// jobEntries lists a directory. ours says that it has attempts and nothing else except the owner's
-// file, events and bundles.
+// jobEntries lists a directory. ours says that the directory has attempts, and besides them only
+// [ownerFile], event logs and failure bundles.
 func jobEntries(dir *safefile.Root) (names []string, ours bool, err error) {
 	attempts := 0
 	err = list(dir, ".", func(e fs.DirEntry) bool {
@@ -177,8 +179,8 @@ func isAttempt(base *safefile.Root, name string) (bool, error) {
 const keptAttempts = 20
 
 // pruneAttempts removes the rank's files of older attempts. Other ranks of such an attempt may
-// still run here or elsewhere. Each rank removes its own files, and the last rank removes the
-// directory.
+// still run here or elsewhere, so each rank removes only its own files, and the last rank removes
+// the directory.
 func (r *Rank) pruneAttempts() error {
 	if r.opts.Attempt < keptAttempts {
 		return nil
@@ -197,8 +199,8 @@ func (r *Rank) pruneAttempts() error {
 				return err
 			}
 		}
-		// The alias directory ends with the attempt's number and has no files except links to that
-		// attempt's files.
+		// The name of the alias directory ends with the attempt's number. The directory has only
+		// links to that attempt's files.
 		alias, numbered := strings.CutSuffix(path.Dir(r.opts.Alias), strconv.Itoa(r.opts.Attempt))
 		if r.dir.root.Remove(past.attempt()) != nil || !numbered {
 			continue

@@ -11,21 +11,22 @@ import (
 	"github.com/golaunch/golaunch/internal/core/capacity"
 )
 
-// Cluster has the values of a file, besides the kinds of nodes, that only golaunch up uses.
+// Cluster has the values of a file that say where golaunch up starts the coordinator, and how
+// golaunch prepares machines of a cloud.
 type Cluster struct {
 	// Name is the cluster's name, by which golaunch finds its machines in a cloud.
 	Name string
 	Head Head
 	// Listen is where the coordinator listens, in the form of its --listen.
 	Listen string
-	// User is the user as whom golaunch logs in to machines of a cloud; when empty, the default
-	// user of the machine's image. Key is the file of a private key for this login; when empty,
-	// golaunch makes a key.
+	// User is the user name with which golaunch logs in to machines of a cloud; when empty, the
+	// default user of the machine's image. Key is the file of a private key for this login; when
+	// empty, golaunch makes a key.
 	User, Key string
 	// Files are copied to the head and to machines of a cloud.
 	Files []Mount
-	// Setup are commands that each node runs first. HeadSetup are commands that the head runs
-	// first.
+	// Setup are commands that each machine of a cloud runs before its agent or its coordinator
+	// starts. HeadSetup are commands that the head runs before its coordinator starts.
 	Setup, HeadSetup []string
 	// Public says that golaunch reaches the head at its public address, if the head is a cloud's
 	// machine.
@@ -42,7 +43,7 @@ type Mount struct {
 	Line int
 }
 
-// DefaultName is the name of a cluster that has none.
+// DefaultName is the name of a cluster whose file gives no name.
 const DefaultName = "default"
 
 // set sets a field of a file.
@@ -101,8 +102,8 @@ func head(n *yaml.Node) (h Head, err error) {
 	return h, err
 }
 
-// word reads a scalar that is passed to a command. It refuses a text that the command would take
-// for an option.
+// word reads a scalar that is passed to a command. It refuses an empty text, and a text that the
+// command would take for an option or for several words.
 func word(n *yaml.Node, want string) (string, error) {
 	text, err := scalar(n, want)
 	if err == nil && (text == "" || strings.HasPrefix(text, "-") || strings.ContainsAny(text, " \t\n\x00")) {

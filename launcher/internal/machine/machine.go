@@ -19,10 +19,11 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Wanted has what the user and the scheduler want of this machine as a node.
+// Wanted says how the user and the scheduler want this machine to appear as a node.
 type Wanted struct {
-	// Name is the node's name; the host name when empty. Address is the node's address, and
-	// Interface the network interface that has it. Without both, the user chose no address.
+	// Name is the node's name; the host name when empty. The user chooses the node's address by
+	// Address, or by Interface, a network interface that has the address. Only one of the two may
+	// be set. If neither is, the user chose no address.
 	Name, Address, Interface string
 	// OwnGPUs are the only GPUs that the node offers, as indexes or UUIDs separated by commas; all
 	// visible GPUs when empty. GivenGPUs are the GPUs that a scheduler gave.
@@ -114,8 +115,9 @@ func (w Wanted) addr(name string) (addr netip.Addr, err error) {
 	return address.Parse(w.Address, name)
 }
 
-// gpus returns the visible devices of this machine. Without a driver, it returns the GPUs that a
-// scheduler gave. If there are no GPUs, why says why.
+// gpus returns the GPUs that this node offers, and all devices that the driver shows. If the node
+// would offer none of these devices, gpus returns instead the GPUs that a scheduler gave. If there
+// are no GPUs, why says why.
 func (w Wanted) gpus(ctx context.Context) (gpus []placement.GPU, devices []gpu.Device, why string, err error) {
 	devices, why, err = gpu.Survey(ctx)
 	ours, hidden := gpu.Visible(devices)

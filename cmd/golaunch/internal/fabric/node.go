@@ -23,8 +23,8 @@ const (
 	ncclLimit = 20 * time.Second
 	// slack is how much later than a test's limit its result may arrive.
 	slack = 2 * time.Second
-	// helloLimit is how long a node may take to say hello. The nodes' starts over ssh differ by
-	// less.
+	// helloLimit is how long a node may take to say hello. Over ssh, the nodes start at different
+	// times, but within less than this limit.
 	helloLimit = 10 * time.Second
 	// restLimit is how long a node waits for its next order, while other nodes are tested.
 	restLimit = 10 * time.Minute
@@ -39,7 +39,7 @@ type hello struct {
 // order tells a node what to do next: a test, or to end.
 type order struct {
 	// Test is the name of the test, the same for both nodes. Peer is the other node; empty for a
-	// test alone.
+	// test of one node alone.
 	Test, Peer string
 	// First is true for the node that listens, or makes the communicator. The communicator has Size
 	// ranks, and this node's ranks begin at Base.
@@ -49,13 +49,13 @@ type order struct {
 	End        *Report
 }
 
-// outcome is a node's result of a test. Code is the code of the Warnable if this node itself has
-// failed. Echo is true if only the other node has failed.
+// outcome is a node's result of a test. Code is the code of a [health.Warnable] if this node itself
+// has failed. Echo is true if only the other node has failed.
 type outcome struct {
 	Figures
 	Err, Code string
 	Echo      bool
-	// Blocked is true if this node does not reach a port of the other. Err names both nodes.
+	// Blocked is true if this node does not reach a port of the other. Err then names both nodes.
 	Blocked bool
 	// Library and File are the version of libnccl and where it is.
 	Library, File string
@@ -73,7 +73,8 @@ type node struct {
 	store  *tcpstore.Client
 }
 
-// rank runs a rank.
+// rank is the program of each rank of the check. The first rank of a node runs the node's part, and
+// the others do nothing.
 func rank(o Options) error {
 	info, err := rankenv.Current()
 	if err != nil || info.LocalRank > 0 {
@@ -134,7 +135,7 @@ func (n *node) follow(ctx context.Context) error {
 		}
 		if o.End != nil {
 			if n.info.Rank == 0 {
-				return nil // the report is complete
+				return nil // lead has printed the report
 			}
 			return o.End.write(os.Stdout)
 		}
@@ -144,7 +145,7 @@ func (n *node) follow(ctx context.Context) error {
 	}
 }
 
-// errEcho is the cause when the other node of a test has failed.
+// errEcho is the cause with which this node's part of a test ends when the other node has failed.
 var errEcho = errors.New("the other node failed")
 
 // test runs a test within its limit. A failure also ends the other node's part, which might
@@ -190,8 +191,8 @@ func (n *node) probeAndStream(limited, ctx context.Context, o order) (out outcom
 	return n.stream(ctx, o)
 }
 
-// reduceAndProbe is a test over NCCL. NCCL may use a network of its own. So an unreachable port
-// explains a failed test, but is not a failure itself.
+// reduceAndProbe is a test over NCCL. NCCL may use a network of its own, so an unreachable port is
+// not a failure itself. If the test fails, its error also names the unreachable port.
 func (n *node) reduceAndProbe(limited, ctx context.Context, o order) (out outcome) {
 	if o.Peer == "" {
 		return n.reduce(ctx, o)
@@ -235,7 +236,7 @@ func (n *node) meet(ctx context.Context, o order, key string) (m meeting, err er
 	return m, nil
 }
 
-// The keys of the store. Each has the rank of the node, except the keys of a test. Each node counts
+// These are the keys of the store. A key has the node rank or the name of a test. Each node counts
 // its own orders and outcomes from 0.
 func helloKey(node int) string      { return fmt.Sprintf("hello/%d", node) }
 func orderKey(node, i int) string   { return fmt.Sprintf("order/%d/%d", node, i) }

@@ -73,7 +73,7 @@ func (c Contest) view() view {
 
 // accuse calls a node bad if it has failed with a good node. A single failure is not enough while
 // there is another good node to try, since the path between the two nodes may be at fault. A node
-// that has worked with any good node is no more than slow.
+// that has worked with a good node is slow at worst.
 func (v view) accuse(n, good int, slow thresholds) {
 	verdict := Verdict{State: Suspect, Evidence: v.pairs[n][0], Tested: true}
 	met := 0
@@ -91,14 +91,16 @@ func (v view) accuse(n, good int, slow thresholds) {
 	v.verdicts[n] = verdict
 }
 
-// better takes the fastest result of a node that has not failed alone.
+// better makes r the evidence that a node is good, if r is the fastest result so far. A node that
+// has failed or was slow alone is not good.
 func (v *Verdict) better(r Result) {
 	if v.State == Untested || v.State == Good && r.Bandwidth > v.Evidence.Bandwidth {
 		*v = Verdict{Good, r, true}
 	}
 }
 
-// thresholds are the least bandwidths, in GB/s, inside a node and between two nodes.
+// thresholds are the bandwidths, in GB/s, below which a result is slow: inside a node, and between
+// two nodes.
 type thresholds struct{ alone, pair float64 }
 
 func (c Contest) thresholds() thresholds {
