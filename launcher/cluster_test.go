@@ -191,3 +191,25 @@ func TestAFailureIsToldOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestRemedies: errors about a coordinator say what to do.
+func TestRemedies(t *testing.T) {
+	t.Setenv("GOLAUNCH_TOKEN", "a token of this test that is long enough")
+	dir := t.TempDir()
+	_, err := launcher.Connect(t.Context(), "127.0.0.1:1", "")
+	if err == nil || !strings.Contains(err.Error(), "refused; start one there (golaunch coordinator), or name another (--coordinator HOST:PORT)") {
+		t.Error(err)
+	}
+	err = launcher.Coordinator{Capacity: filepath.Join(dir, "none.yaml"), Store: dir}.GiveBack(t.Context())
+	if !errors.Is(err, launcher.ErrUsage) || !strings.Contains(err.Error(), "no such file or directory; name a YAML file") {
+		t.Error(err)
+	}
+	file := filepath.Join(dir, "capacity.yaml")
+	if err := os.WriteFile(file, []byte("kinds: {toy: {max: 1, exec: ['true']}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err = launcher.Coordinator{Capacity: file, Store: dir}.GiveBack(t.Context())
+	if !errors.Is(err, launcher.ErrUsage) || !strings.Contains(err.Error(), dir+" has no log of a coordinator: name the directory") {
+		t.Error(err)
+	}
+}

@@ -280,6 +280,9 @@ func (c Coordinator) GiveBack(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if _, err := os.Stat(filepath.Join(c.Store, "log")); errors.Is(err, os.ErrNotExist) {
+		return usage.Errorf("--state-dir %s has no log of a coordinator: name the directory of the coordinator that asked for the nodes (~/.golaunch/HOST:PORT, if it had no --state-dir)", c.Store)
+	}
 	all, err := provider.Capacity(ctx, c.Capacity, kinds, provider.Cluster{})
 	if err != nil {
 		return err

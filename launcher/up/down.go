@@ -138,8 +138,10 @@ func (c *Cluster) giveBack(ctx context.Context, h *head, was state) error {
 	out, err := h.run(ctx, nil, c.stopScript()+fmt.Sprintf(`
 stop %[1]s
 cd %[3]s || exit
-%[2]s coordinator --give-back --capacity="$d/cluster.yaml" --state-dir="$d/state" 2>"$d/down" || { tail -n 1 "$d/down" >&2; exit 1; }
-cat "$d/down"
+if [ -e "$d/state/log" ]; then # else the coordinator has never started
+	%[2]s coordinator --give-back --capacity="$d/cluster.yaml" --state-dir="$d/state" 2>"$d/down" || { tail -n 1 "$d/down" >&2; exit 1; }
+	cat "$d/down"
+fi
 rm -rf "$d"`, shellword.Quote("--label=golaunch.head="+c.file.Name), shellword.Quote(self), c.workDir(h)))
 	for line := range strings.Lines(out) {
 		c.Say(strings.TrimPrefix(strings.TrimSpace(line), "golaunch: "))

@@ -79,6 +79,18 @@ func (h *head) run(ctx context.Context, stdin io.Reader, script string) (string,
 	return out.String()[:min(out.Len(), maxAnswer)], nil
 }
 
+// remedy says what the user can do if the head does not run a script.
+func (h *head) remedy() string {
+	if h.ssh == nil {
+		return ""
+	}
+	words := []string{"ssh"}
+	for _, word := range h.ssh {
+		words = append(words, shellword.Quote(word))
+	}
+	return "; this command must work, and ask no question: " + strings.Join(append(words, "true"), " ")
+}
+
 // state has the facts about a cluster that its head knows.
 type state struct {
 	// home is the home directory on the head. values are the values of the cluster's file at the
@@ -94,7 +106,7 @@ printf '%%s\n' "$HOME"
 if [ -n "$(pids "--state-dir=$d/state")" ]; then head -n 1 "$d/out" 2>/dev/null || echo; else echo; fi
 cat "$d/values" 2>/dev/null || :`, home(dir)))
 	if err != nil {
-		return s, fmt.Errorf("cannot ask the head %s: %w", h.name, err)
+		return s, fmt.Errorf("cannot ask the head %s: %w%s", h.name, err, h.remedy())
 	}
 	lines := strings.SplitN(out, "\n", 3)
 	if len(lines) < 3 || !strings.HasPrefix(lines[0], "/") {

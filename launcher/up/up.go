@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -208,8 +210,17 @@ func unless(ok bool, err error) error {
 	return err
 }
 
+// listensAt reports whether the file names the address at which the coordinator listens.
+func (c *Cluster) listensAt() bool {
+	host, _, err := net.SplitHostPort(c.file.Listen)
+	return c.file.Listen != "" && (err != nil || host != "")
+}
+
 // hint tells the user how to use the cluster.
 func (c *Cluster) hint(h *head, address string) {
+	if at, err := netip.ParseAddrPort(address); err == nil && at.Addr().IsLoopback() && !c.listensAt() {
+		c.Warn(fmt.Errorf("no other machine reaches the coordinator at %s: %s has no default route, so give the address of an interface as listen in %s, and run golaunch up again", address, h.name, c.path))
+	}
 	if h.ssh == nil {
 		c.Say(fmt.Sprintf("golaunch --coordinator %s -- COMMAND runs a job; golaunch down %s ends the cluster", address, c.path))
 		return
@@ -374,7 +385,7 @@ i=0
 until [ -s "$d/out" ]; do
 	kill -0 $! 2>/dev/null || { tail -n 1 "$d/log" >&2; exit 1; }
 	i=$((i + 1))
-	[ $i -lt %[3]d ] || { echo "it does not listen within %[3]d tenths of a second" >&2; exit 1; }
+	[ $i -lt %[3]d ] || { echo "it does not listen after $((i / 10)) s" >&2; exit 1; }
 	sleep 0.1
 done
 cat "$d/out"

@@ -101,3 +101,42 @@ func TestHeadNonce(t *testing.T) {
 		t.Error("the same after a long time")
 	}
 }
+
+// TestDownOfACoordinatorThatNeverStarted: without a coordinator's log, golaunch has asked for no nodes.
+func TestDownOfACoordinatorThatNeverStarted(t *testing.T) {
+	c, said, _ := cluster(t, "name: c\nkinds:\n  toy: {max: 1, exec: ['true']}\n", "", false)
+	dir := filepath.Join(os.Getenv("HOME"), ".golaunch/clusters/c")
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "values"), []byte("name: c\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Down(t.Context()); err != nil || !strings.Contains(said.String(), "cluster c is down; nothing is left of it") {
+		t.Errorf("%v, said\n%s", err, said)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is left: %v", dir, err)
+	}
+}
+
+// TestTheHeadIsNotReached: the error says which command must work.
+func TestTheHeadIsNotReached(t *testing.T) {
+	c, _, _ := cluster(t, "name: c\nhead: me@login\nkinds:\n  toy: {max: 1, exec: ['true']}\n", "", false)
+	ssh := filepath.Join(os.Getenv("HOME"), "ssh") // HOME is in PATH
+	if err := os.WriteFile(ssh, []byte("#!/bin/sh\necho Permission denied >&2\nexit 255\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const want = "cannot ask the head me@login: exit status 255: Permission denied; this command must work, and ask no question: ssh -- me@login true"
+	if err := c.Up(t.Context()); err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+}
+
+// TestOnlyThisMachineReachesTheCoordinator: up says so, unless the file wants that.
+func TestOnlyThisMachineReachesTheCoordinator(t *testing.T) {
+	for listen, warns := range map[string]bool{"": true, "listen: ':29400'\n": true, "listen: 127.0.0.1\n": false, "listen: '127.0.0.1:29400'\n": false} {
+		c, said, _ := cluster(t, "name: c\n"+listen+"kinds:\n  toy: {max: 1, exec: ['true']}\n", "", false)
+		c.hint(&head{name: "this machine"}, "127.0.0.1:29400")
+		if strings.Contains(said.String(), "no other machine reaches the coordinator at 127.0.0.1:29400") != warns {
+			t.Errorf("%q: said\n%s", listen, said)
+		}
+	}
+}

@@ -96,16 +96,19 @@ func Read(path string) (File, error) {
 	return file, nil
 }
 
+// describes says which file is wanted.
+const describes = "; name a YAML file with the kinds of nodes (docs/capacity.md)"
+
 // Text reads the text of a file, which must not be too long.
 func Text(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, usage.Errorf("cannot read the cluster's file: %w", err)
+		return nil, usage.Errorf("cannot read the cluster's file: %w%s", err, describes)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return nil, usage.Errorf("cannot read the cluster's file: %w", err)
+		return nil, usage.Errorf("cannot read the cluster's file: %w%s", err, describes)
 	}
 	if len(text) > maxFile {
 		return nil, usage.Errorf("%s has more than %d KiB", path, maxFile>>10)
