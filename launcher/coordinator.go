@@ -223,6 +223,9 @@ func (c Coordinator) listen(ctx context.Context) (net.Listener, error) {
 		n, _ := strconv.Atoi(port)
 		return nil, fmt.Errorf("port %s of %s is in use%s; end it, or choose another with --listen", port, host, agent.PortHolder(n))
 	}
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return nil, fmt.Errorf("cannot listen on %s: %w; ip addr lists the addresses of this machine", net.JoinHostPort(host, port), err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w", net.JoinHostPort(host, port), err)
 	}

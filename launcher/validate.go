@@ -174,7 +174,7 @@ func (r Resources) check() error {
 	case r.Spares < 0 || r.Spares > maxSpares:
 		return usage.Errorf("spares %d: 0 to %d", r.Spares, maxSpares)
 	case r.PerGPU > 0 && !r.GPU:
-		return usage.Errorf("gpus per rank 1/%d: these ranks have no GPUs; give --gpus-per-node", r.PerGPU)
+		return usage.Errorf("gpus per rank: these ranks have no GPUs; give --gpus-per-node")
 	case r.OwnGPUs != "" && !r.GPU:
 		return usage.Errorf("gpu ids are for ranks with a GPU each; give --gpus-per-node")
 	}

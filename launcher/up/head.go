@@ -2,6 +2,7 @@ package up
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -50,6 +51,15 @@ func (h *head) command(ctx context.Context, terminal bool, script string) *exec.
 	return exec.CommandContext(ctx, "ssh", append(append(args, h.ssh...), "exec sh -c "+shellword.Quote(script))...)
 }
 
+// messageIn returns the message in the line that golaunch --json prints when it fails.
+func messageIn(line string) string {
+	var shown struct{ Error struct{ Message string } }
+	if json.Unmarshal([]byte(line), &shown) != nil {
+		return ""
+	}
+	return shown.Error.Message
+}
+
 // run runs a script and returns its output. If the script fails, the error has the last line of its
 // stderr.
 func (h *head) run(ctx context.Context, stdin io.Reader, script string) (string, error) {
@@ -71,7 +81,7 @@ func (h *head) run(ctx context.Context, stdin io.Reader, script string) (string,
 	}
 	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		lines := strings.Split(strings.TrimSpace(words.String()), "\n")
-		if last := lines[len(lines)-1]; last != "" {
+		if last := cmp.Or(messageIn(lines[len(lines)-1]), lines[len(lines)-1]); last != "" {
 			return "", fmt.Errorf("%w: %.400s", err, last)
 		}
 		return "", err

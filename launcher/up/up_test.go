@@ -140,3 +140,12 @@ func TestOnlyThisMachineReachesTheCoordinator(t *testing.T) {
 		}
 	}
 }
+
+// TestTheCoordinatorDoesNotStart: its message is in JSON, and the error has its text.
+func TestTheCoordinatorDoesNotStart(t *testing.T) {
+	h := &head{name: "this machine"}
+	_, err := h.run(t.Context(), nil, `echo '{"format_version":1,"error":{"code":125,"message":"port 29400 is in use"}}' >&2; exit 1`)
+	if err == nil || err.Error() != "exit status 1: port 29400 is in use" {
+		t.Error(err)
+	}
+}
