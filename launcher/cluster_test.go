@@ -213,3 +213,21 @@ func TestRemedies(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestACoordinatorThatDoesNotStart: it says that it listens only if it serves, because golaunch up
+// and systemd rely on that.
+func TestACoordinatorThatDoesNotStart(t *testing.T) {
+	t.Setenv("GOLAUNCH_TOKEN", "a token of this test that is long enough")
+	dir := t.TempDir()
+	file := filepath.Join(dir, "capacity.yaml")
+	if err := os.WriteFile(file, []byte("kinds: {pods: {max: 1, kubernetes: ["+dir+"/none.yaml]}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := launcher.Coordinator{
+		Listen: "127.0.0.1:0", Store: filepath.Join(dir, "state"), Capacity: file,
+		Ready: func(netip.AddrPort) { t.Error("it says that it listens") },
+	}.Serve(t.Context())
+	if !errors.Is(err, launcher.ErrUsage) || !strings.Contains(err.Error(), "none.yaml: no such file or directory") {
+		t.Error(err)
+	}
+}

@@ -109,10 +109,15 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
+	target := cmp.Or(strings.Join(all, ","), at.String())
+	capacity, err := provider.Capacity(ctx, c.Capacity, kinds, provider.Cluster{Coordinator: target, TokenFile: c.TokenFile, Token: token.Text()})
+	if err != nil {
+		return errors.Join(err, l.Close(), file.Close())
+	}
 	words := printAsync(&c.Say, &c.Warn)
 	defer words.Finish(asyncwriter.Patience)
 	if c.Announced {
-		end, err := announced(cmp.Or(strings.Join(all, ","), at.String()))
+		end, err := announced(target)
 		defer end()
 		if err != nil {
 			c.Warn(err)
@@ -120,12 +125,7 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	}
 	words.Say(func() { c.Ready(at) })
 	silence, kill := leaseParts(c.Lease)
-	cfg := rendezvous.Config{Lease: silence, KillTime: kill, Workspaces: filepath.Join(dir, jobdir.Workspaces), Note: c.Say, Warn: c.Warn, Limits: kinds.Limits, MaxNodes: kinds.Max}
-	if cfg.Capacity, err = provider.Capacity(ctx, c.Capacity, kinds, provider.Cluster{
-		Coordinator: cmp.Or(strings.Join(all, ","), at.String()), TokenFile: c.TokenFile, Token: token.Text(),
-	}); err != nil {
-		return errors.Join(err, l.Close(), file.Close())
-	}
+	cfg := rendezvous.Config{Lease: silence, KillTime: kill, Workspaces: filepath.Join(dir, jobdir.Workspaces), Note: c.Say, Warn: c.Warn, Capacity: capacity, Limits: kinds.Limits, MaxNodes: kinds.Max}
 	if len(all) > 0 {
 		cfg.Candidate = c.candidate(own, all, token, file, cfg)
 	} else {

@@ -322,9 +322,10 @@ const processes = `pids() {
 `
 
 const (
-	// stopTime is how long a coordinator may take to end, and startTime how long it may take to
-	// listen, in tenths of a second.
-	stopTime, startTime = 200, 300
+	// stopTime is how long a coordinator may take to end, in tenths of a second. startTime is how
+	// long it may take to listen: before that, it asks clouds what the machines of a kind have.
+	stopTime  = 200
+	startTime = 5 * time.Minute
 	// setupLimit bounds the run of the head's setup commands.
 	setupLimit = time.Hour
 )
@@ -385,12 +386,14 @@ i=0
 until [ -s "$d/out" ]; do
 	kill -0 $! 2>/dev/null || { tail -n 1 "$d/log" >&2; exit 1; }
 	i=$((i + 1))
-	[ $i -lt %[3]d ] || { echo "it does not listen after $((i / 10)) s" >&2; exit 1; }
+	[ $i -lt %[3]d ] || { echo "it does not listen after %[5]v" >&2; exit 1; }
 	sleep 0.1
 done
 cat "$d/out"
-`, shellword.Quote(self), strings.Join(words, " "), startTime, c.workDir(h))
-	out, err := h.run(ctx, nil, script)
+`, shellword.Quote(self), strings.Join(words, " "), int(startTime/(100*time.Millisecond)), c.workDir(h), startTime)
+	limited, cancel := context.WithTimeoutCause(ctx, startTime+answerLimit, fmt.Errorf("%s did not answer within %v", h.name, startTime+answerLimit))
+	out, err := h.run(limited, nil, script)
+	cancel()
 	if err != nil {
 		return "", fmt.Errorf("the coordinator on %s does not start: %w", h.name, err)
 	}
