@@ -212,6 +212,13 @@ func TestRemedies(t *testing.T) {
 	if !errors.Is(err, launcher.ErrUsage) || !strings.Contains(err.Error(), dir+" has no log of a coordinator: name the directory") {
 		t.Error(err)
 	}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "raft"), 0o700), os.WriteFile(filepath.Join(dir, "raft", "log"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	err = launcher.Coordinator{Capacity: file, Store: dir}.GiveBack(t.Context())
+	if !errors.Is(err, launcher.ErrUsage) || !strings.Contains(err.Error(), "coordinators with peers give nodes back themselves") {
+		t.Error(err)
+	}
 }
 
 // TestACoordinatorThatDoesNotStart: it says that it listens only if it serves, because golaunch up

@@ -246,12 +246,18 @@ func (c Coordinator) open(at string) (file *rendezvous.File, dir string, err err
 	if len(c.Peers) > 0 {
 		own, other, with = other, own, "without"
 	}
-	if _, err := os.Stat(filepath.Join(other, "log")); err == nil {
+	if hasLog(other) {
 		return nil, "", fmt.Errorf("in %s are the jobs of a coordinator %s --peers, which this one would forget: start it as before, or remove %s, or "+
 			"give another --state-dir", dir, with, filepath.Join(other, "log"))
 	}
 	file, err = rendezvous.OpenFile(own)
 	return file, dir, err
+}
+
+// hasLog reports whether a directory has the log of a coordinator.
+func hasLog(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "log"))
+	return err == nil
 }
 
 // raftDir is the directory, below Store, of the log of a coordinator with peers.
@@ -276,14 +282,14 @@ func (c Coordinator) GiveBack(ctx context.Context) (err error) {
 	switch {
 	case c.Capacity == "" || c.Store == "":
 		return usage.Errorf("to give nodes back, name the file with their kinds and the directory with the coordinator's log")
-	case len(c.Peers) > 0:
+	case len(c.Peers) > 0 || hasLog(filepath.Join(c.Store, raftDir)):
 		return usage.Errorf("coordinators with peers give nodes back themselves: set max: 0 for each kind, and drain the nodes")
 	}
 	kinds, err := capacityfile.Read(c.Capacity)
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(c.Store, "log")); errors.Is(err, os.ErrNotExist) {
+	if !hasLog(c.Store) {
 		return usage.Errorf("--state-dir %s has no log of a coordinator: name the directory of the coordinator that asked for the nodes (~/.golaunch/HOST:PORT, if it had no --state-dir)", c.Store)
 	}
 	all, err := provider.Capacity(ctx, c.Capacity, kinds, provider.Cluster{})

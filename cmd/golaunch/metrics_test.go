@@ -107,6 +107,7 @@ func TestMetricsOfALaunchThatIsKilled(t *testing.T) {
 		}
 	}
 	until(1, 1)
+	here("cost").ends(125, "no coordinator runs on this machine; start one") // these jobs have no cost
 	if err := os.WriteFile(filepath.Join(home, "stop"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,8 @@ const (
 	// EndInfrastructure means that a node, its hardware, the network or golaunch failed: submit it
 	// again.
 	EndInfrastructure Ending = "infrastructure"
-	// EndPreempted means that another job took the nodes, or that the job's time limit was reached:
-	// submit it again.
+	// EndPreempted means that the job had to give up a node, to another job for example, or that its
+	// time limit was reached: submit it again.
 	EndPreempted Ending = "preempted"
 	// EndTimeout means that the job did not get its nodes in time.
 	EndTimeout Ending = "timeout"

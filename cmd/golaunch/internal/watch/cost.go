@@ -7,8 +7,8 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/listing"
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/sources"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
+	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -23,12 +23,12 @@ func NewCost(s *cli.Console) *cobra.Command {
 
 func (o *statusOptions) printCosts(io *cli.Console) error {
 	ctx := context.Background()
-	connected, err := sources.Target{Coordinator: o.Coordinator, TokenFile: o.TokenFile}.Connect(ctx)
+	cluster, err := launcher.Connect(ctx, o.Coordinator, o.TokenFile) // jobs without a cluster have no cost
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sources.Close(connected) }() // the sources have answered
-	s, err := o.query(ctx, connected, report.Query{Jobs: true, Open: !o.all, Brief: true})
+	defer func() { _ = cluster.Close() }() // the coordinator has answered
+	s, err := cluster.Query(ctx, report.Query{Jobs: true, Open: !o.all, Brief: true})
 	if err != nil {
 		return err
 	}
