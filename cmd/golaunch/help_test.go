@@ -37,8 +37,10 @@ func TestHelpThatCannotBePrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	for _, args := range []string{"--help", "--help-all", "--version", "help", "help run", "run --help", "torchrun --help", "version",
-		"torchrun --print-completion bash"} {
+	for _, args := range []string{
+		"--help", "--help-all", "--version", "help", "help run", "run --help", "torchrun --help", "version",
+		"torchrun --print-completion bash",
+	} {
 		var errs strings.Builder
 		code := Main(&cli.Console{Stdout: full, Stderr: &errs}, strings.Fields(args))
 		if want := "golaunch: write /dev/full: no space left on device\n"; code != cli.ExitFailure || errs.String() != want {
