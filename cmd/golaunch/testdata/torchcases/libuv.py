@@ -1,6 +1,4 @@
-"""Makes stores work in a torch that was built without libuv, such as Debian's.
-
-Some parts of torch ask for libuv even if USE_LIBUV forbids it."""
+"""Lets a torch that was built without libuv, as Debian's, have its stores: some of it asks for libuv whatever USE_LIBUV says."""
 import functools
 import sys
 

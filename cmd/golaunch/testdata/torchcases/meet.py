@@ -1,6 +1,4 @@
-"""Adds up the numbers of the ranks over gloo. The argument is the init method.
-
-Each line is one write, because torchrun's ranks share the console."""
+"""Adds up the ranks, over gloo; the argument is the init method. A line is one write: torchrun's ranks share the console."""
 import os
 import sys
 

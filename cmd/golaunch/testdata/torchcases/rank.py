@@ -1,6 +1,4 @@
-"""Prints its rank in one write, because torchrun's ranks share the console.
-
-It fails if one of a rank's variables is missing."""
+"""Says who it is, in one write: torchrun's ranks share the console. A rank that lacks one of its variables fails."""
 import os
 import sys
 

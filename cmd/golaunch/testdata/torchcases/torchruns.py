@@ -1,9 +1,8 @@
 """Runs torchrun's command line many times with one import of torch, which takes seconds.
 
-Each line of the standard input is a JSON object. An object with "args" starts torchrun, in a
-process, a directory and an environment of its own. Its output goes to the files "out" and "err". An
-object with "signal" sends that process a signal. The first line of the output is torch's version,
-and each further line says how a torchrun ended. When the input ends, all remaining processes end.
+Each line of the standard input is a JSON object. One with "args" starts torchrun, in a process, a directory and an environment of its
+own; its output goes to the files "out" and "err". One with "signal" sends that process a signal. The first line of the answer has
+torch's version; each further one says how a torchrun ended. When the input ends, all that is left ends with it.
 """
 import ctypes
 import importlib
@@ -19,7 +18,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def torchrun(main, order):
-    """Becomes torchrun, in a process that was forked for it."""
+    """Is torchrun, in a process that was forked for it."""
     os.setsid()
     os.environ.clear()
     os.environ.update(order["env"])
