@@ -63,7 +63,6 @@ func TestRealFailures(t *testing.T) {
 		{"file-not-found", "No such file or directory", []string{"cat", "not-here"}},
 		{"segfault", "Fatal Python error: Segmentation fault", []string{python, "-X", "faulthandler", "-c", "import os; os.kill(os.getpid(), 11)"}},
 		{"import-error", "ModuleNotFoundError: No module named 'not_here'", []string{python, "-c", "import not_here"}},
-		{"import-error", ": No module named not_here", []string{python, "-m", "not_here"}},
 		{"syntax-error", "SyntaxError: '(' was never closed", []string{python, "-c", "x = ("}},
 		{"usage", "-c: error: unrecognized arguments: --x", []string{python, "-c", "import argparse; argparse.ArgumentParser().parse_args(['--x'])"}},
 		{"python-error", "KeyError: 'x'", []string{python, "-c", "{}['x']"}},

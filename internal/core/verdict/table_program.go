@@ -38,7 +38,6 @@ var program = []row{
 		action: report.ActionStop, cause: "import-error", title: "a module or a library is missing",
 		patterns: `
 			ModuleNotFoundError: No module named
-			python[0-9.]*t?: No module named 
 			ImportError: 
 			error while loading shared libraries:`,
 		remedy: "install it on every node, or look at which python and PYTHONPATH the ranks have", passing: true,
