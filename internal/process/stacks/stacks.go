@@ -93,6 +93,7 @@ const leftOut = "..."
 
 // clean makes a name that a program chose safe to show.
 func clean(name string) string {
+	name = visible(name) // a replaced byte becomes three
 	if len(name) > maxName {
 		cut := maxName - len("…")
 		for cut > 0 && !utf8.RuneStart(name[cut]) {
@@ -100,7 +101,7 @@ func clean(name string) string {
 		}
 		name = name[:cut] + "…"
 	}
-	return visible(name)
+	return name
 }
 
 // clipped omits frames in the middle, and puts one frame there that stands for them.
