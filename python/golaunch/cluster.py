@@ -174,9 +174,11 @@ class VirtualCluster:
                     self._nudge()
             if self._tender not in (None, threading.current_thread()):
                 self._tender.join()
-            self._epoll.close()
-            for fd in self._nudges:
-                os.close(fd)
+            with self._lock:
+                self._handlers.clear()  # a thread whose wait ends now handles nothing any more
+                self._epoll.close()
+                for fd in self._nudges:
+                    os.close(fd)
             shutil.rmtree(self._dir, ignore_errors=True)
             POOL.clear()
 
