@@ -9,7 +9,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// TestWhatIsInTheWay checks which memory of which processes keeps a group's turn from beginning.
+// TestWhatIsInTheWay checks which processes keep a group's turn from beginning, by the GPU memory
+// that they hold.
 func TestWhatIsInTheWay(t *testing.T) {
 	const gib = 1 << 30
 	of := func(gpu, job string, rank, pid int, memory float64) report.Series {
