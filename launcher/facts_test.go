@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -36,21 +35,6 @@ func TestFactsAreShort(t *testing.T) {
 	}
 	if a["command"] == b["command"] {
 		t.Error("two commands have one fact")
-	}
-}
-
-// TestAgentFacts: an agent names its job if the user chose the job's ID, on this machine or on the
-// one that starts the agent.
-func TestAgentFacts(t *testing.T) {
-	for _, id := range []string{"night", ""} {
-		j := Job{ID: id, Command: []string{"true"}, Network: Network{Scheduler: noScheduler}}
-		j, err := j.complete()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := j.agentFacts()[wire.JobIDFact]; got != id {
-			t.Errorf("the agent of job %q names %q", id, got)
-		}
 	}
 }
 

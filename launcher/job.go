@@ -78,11 +78,11 @@ type Job struct {
 	// partial and the program would load it.
 	SetAsidePartial bool `json:"SetAsidePartial"`
 
-	// place has what a scheduler has given to this process. hasID says that the user or a scheduler
-	// chose the ID, userID that the user did. ruleText is the text of the file FailureRules.
-	place         *schedenv.Place
-	hasID, userID bool
-	ruleText      string
+	// place has what a scheduler has given to this process. hasID says that the user chose the ID.
+	// ruleText is the text of the file FailureRules.
+	place    *schedenv.Place
+	hasID    bool
+	ruleText string
 }
 
 var (
@@ -247,17 +247,6 @@ func (j Job) facts() map[string]string {
 		name, value, _ := strings.Cut(kv, "=")
 		sum := sha256.Sum256([]byte(value)) // as a hash, since an error may print facts, and a value may be a secret
 		facts["--env "+name] = fmt.Sprintf("a value with hash %x", sum[:4])
-	}
-	return facts
-}
-
-// agentFacts returns the facts of this node's agent. An ID that the user chose is one of them, so
-// the node joins no other job that listens at the same address. A scheduler's ID is not: a pod of a
-// restarted JobSet may still reach the coordinator of the pods before it, and must try again.
-func (j Job) agentFacts() map[string]string {
-	facts := j.facts()
-	if j.userID {
-		facts[wire.JobIDFact] = j.ID
 	}
 	return facts
 }

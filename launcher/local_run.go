@@ -83,7 +83,6 @@ func (l *localRun) role() *role.Process {
 		Job: &s, Facts: j.facts(), HasID: j.hasID, Lease: silence, KillTime: kill, Warn: l.Warn, Note: l.Note,
 		StartedTogether: j.startedTogether(), AllNodes: j.allNodesKnown(), Nodes: j.started(), Workspaces: jobdir.WorkspacesDir(),
 	}
-	p.AgentFacts = j.agentFacts()
 	p.Agent = agent.Agent{
 		Standalone: j.Stopping.Standalone, Grace: max(0, j.Stopping.Grace), Say: l.Note, Warn: l.Warn,
 		Workspaces: agent.Workspaces{Dir: jobdir.WorkspacesDir()},

@@ -36,7 +36,6 @@ import (
 // that is complete already, such as a job from another machine. So it does not replace negative
 // values by 0, which would then get the default; the code that uses them takes them for 0.
 func (j Job) complete() (Job, error) {
-	j.userID = j.ID != ""
 	if err := j.takePlace(); err != nil {
 		return j, err
 	}

@@ -2,7 +2,6 @@ package rendezvous
 
 import (
 	"fmt"
-	"maps"
 	"sync/atomic"
 	"time"
 
@@ -18,17 +17,6 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// factsFor returns the facts that an agent with the given ones must have. The ID of the only job is
-// one of them only if the agent has an ID, because golaunch may have chosen the job's ID.
-func (c *Coordinator) factsFor(agent map[string]string) map[string]string {
-	if agent[wire.JobIDFact] == "" || c.onlyJob == nil {
-		return c.cfg.Facts
-	}
-	facts := map[string]string{wire.JobIDFact: c.onlyJob.Job.ID}
-	maps.Copy(facts, c.cfg.Facts)
-	return facts
-}
-
 // refusal returns why an agent is not admitted. It returns nil if the agent is admitted.
 func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	node := wire.ToNode(h.GetNode())
@@ -37,7 +25,7 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	if own { // this process's own node is about to join
 		old = &member{addr: c.cfg.LocalNode.node.Addr, machine: c.cfg.LocalNode.node.Labels[placement.MachineLabel]}
 	}
-	switch why := wire.Different(c.factsFor(h.GetFacts()), h.GetFacts()); {
+	switch why := wire.Different(c.cfg.Facts, h.GetFacts()); {
 	case h.GetProtocol() != wire.Protocol:
 		return wire.Refused("golaunch %s here and %s on the coordinator do not understand each other; install the same on both",
 			h.GetVersion(), version.String())
@@ -115,7 +103,7 @@ func (c *Coordinator) endIfTooFew(h *pb.Hello, err error) {
 		return
 	}
 	name, least := h.GetNode().GetName(), c.onlyJob.Job.Request.MinNodes
-	why := wire.DifferentAt("on "+name, c.factsFor(h.GetFacts()), h.GetFacts())
+	why := wire.DifferentAt("on "+name, c.cfg.Facts, h.GetFacts())
 	if c.cfg.Nodes > 0 {
 		c.refused[name] = true
 	}

@@ -100,37 +100,6 @@ func TestAnotherCommandEndsTheWait(t *testing.T) {
 	})
 }
 
-// TestAnAgentOfAnotherJob refuses an agent that names another job. An agent that names none may
-// join any job.
-func TestAnAgentOfAnotherJob(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := one(3)
-		w := newWorldOf(t.Context(), t, Config{Facts: map[string]string{"--nodes": "3"}}, s)
-		join := func(k int, facts map[string]string) error {
-			a, err := session.Join(t.Context(), session.Options{Target: "head:1", Dial: w.dial, Warn: w.warn, Node: node(k), Facts: facts})
-			if err == nil {
-				t.Cleanup(func() { a.Close("") })
-			}
-			return err
-		}
-		if err := join(1, map[string]string{"--nodes": "3"}); err != nil {
-			t.Error(err)
-		}
-		if err := join(2, map[string]string{"--nodes": "3", wire.JobIDFact: s.Job.ID}); err != nil {
-			t.Error(err)
-		}
-		err := join(3, map[string]string{"--nodes": "3", wire.JobIDFact: "other"})
-		want := "--job-id differs: other here, " + s.Job.ID + " on the coordinator"
-		if r, ok := errors.AsType[*session.RefusedError](err); !ok || r.Why != want {
-			t.Errorf("%v, want %s", err, want)
-		}
-		want = "job failed: --job-id differs: other on n3, " + s.Job.ID + " on the coordinator; start the same command on every node"
-		if r := <-w.result; r.Code != 2 || r.Reason != want {
-			t.Errorf("%+v", r)
-		}
-	})
-}
-
 // TestTooManyRefusedEndTheWait starts four nodes for a job of three. The job survives the refusal
 // of one node but not of two. Nodes of one machine share an address, so they are told apart only by
 // name.

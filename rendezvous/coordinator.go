@@ -41,8 +41,7 @@ type Config struct {
 	// continues a log takes its job from the log.
 	Job *replica.Submission
 	// Facts are options, by flag name ("--max-restarts": "3"), that must be the same on every node.
-	// The coordinator refuses an agent with different facts, but admits an agent without any. An
-	// agent may also name its job (wire.JobIDFact).
+	// The coordinator refuses an agent with different facts, but admits an agent without any.
 	Facts map[string]string
 	// Lease is how long an agent may be silent before it must end its ranks; 15 s when 0. KillTime
 	// is how long ending the ranks takes; 5 s when 0.

@@ -23,9 +23,6 @@ const (
 	RenamesElsewhere = "elsewhere"
 )
 
-// JobIDFact is the fact of an agent that may only join the job with this ID.
-const JobIDFact = "--job-id"
-
 // Different names the first fact that differs between the two sides. An agent without facts may
 // join any job.
 func Different(coordinator, agent map[string]string) string {

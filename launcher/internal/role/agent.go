@@ -14,7 +14,7 @@ func (p *Process) RunAgent(ctx context.Context, m Member, n *signals.Node) (repo
 	a := p.Agent
 	a.Join = m.Options
 	a.Workspaces.Server, a.Workspaces.Client = m.Server, m.TLS
-	a.Join.Facts, a.Join.Lease = p.AgentFacts, p.Coordinator.Lease
+	a.Join.Facts, a.Join.Lease = p.Coordinator.Facts, p.Coordinator.Lease
 	if m.Candidate != nil {
 		a.Join.Voter = m.Candidate
 	}

@@ -28,12 +28,10 @@ type Process struct {
 	// on how the node joins, are set later.
 	Coordinator rendezvous.Config
 	Agent       agent.Agent
-	// AgentFacts are the options of this node that the coordinator compares with its own.
-	AgentFacts map[string]string
-	Signals    Signals
-	Nodes      Nodes
-	Files      *jobdir.Run
-	Observe    func(report.Decision)
+	Signals     Signals
+	Nodes       Nodes
+	Files       *jobdir.Run
+	Observe     func(report.Decision)
 	// Progress reports the job's progress until ctx ends, and then returns. The caller must then
 	// call end.
 	Progress func(ctx context.Context) (end func(report.Ending))
