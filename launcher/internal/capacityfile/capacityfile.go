@@ -322,7 +322,7 @@ func (k *Kind) set(key string, at, n *yaml.Node) (err error) {
 		var text string
 		if text, err = scalar(n, "a price"); err == nil {
 			if k.Cost, err = strconv.ParseFloat(text, 64); err != nil || !(k.Cost >= 0 && k.Cost < 1e9) {
-				err = wrong(n, "a price per hour of at least 0, such as 32.8")
+				err = wrong(n, "a price per hour")
 			}
 		}
 	case "idle":

@@ -90,7 +90,7 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 		kind("memory: 9999999999999TiB"):    `line 5: "9999999999999TiB": want an amount of memory, such as 512GiB`,
 		kind("idle: 0s"):                    `line 5: "0s": want a time of at least 1s, such as 90s, 10m or 2h`,
 		kind("idle: 10"):                    `line 5: "10": want a time of at least 1s, such as 90s, 10m or 2h`,
-		kind("cost: .nan"):                  `line 5: ".nan": want a price per hour of at least 0, such as 32.8`,
+		kind("cost: .nan"):                  `line 5: ".nan": want a price per hour`,
 		kind("cost: [1]"):                   "line 5: a list is here: want a price",
 		kind("labels: [a]"):                 "line 5: a list is here: want names with values",
 		kind("labels: {capacity.tag: x}"):   "line 5: golaunch sets the label capacity.tag itself",

@@ -37,7 +37,7 @@ func newProvider(ctx context.Context, file capacityfile.File, k capacityfile.Kin
 	case "exec":
 		return Exec{Kind: k.Name, Command: k.Words, Agent: agent}, nil
 	case "slurm":
-		return NewSlurm(k.Words, agent)
+		return Slurm{Options: k.Words, Agent: agent}, nil
 	}
 	agent.TokenFile = "" // pods get the token from a Secret, and other nodes get it from this process
 	switch k.Provider {

@@ -121,15 +121,3 @@ func TestSlurmScriptQuotes(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
-
-// TestSlurmsOptions: golaunch would not find jobs with another name, and would submit more of them.
-func TestSlurmsOptions(t *testing.T) {
-	for _, word := range []string{"--job-name=x", "-Jx", "-N", "--nodes=2", "--array=1-3"} {
-		if _, err := NewSlurm([]string{"--exclusive", word}, Agent{}); err == nil || !strings.Contains(err.Error(), "golaunch sets ") {
-			t.Errorf("%s: %v", word, err)
-		}
-	}
-	if _, err := NewSlurm([]string{"-p", "gpu", "--nodelist=n[1-3]", "--nice"}, Agent{}); err != nil {
-		t.Error(err)
-	}
-}

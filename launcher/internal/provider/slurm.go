@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/golaunch/golaunch/launcher/internal/shellword"
@@ -15,20 +14,6 @@ import (
 type Slurm struct {
 	Options []string
 	Agent   Agent
-}
-
-// NewSlurm returns a provider for options of sbatch(1).
-func NewSlurm(options []string, a Agent) (Slurm, error) {
-	for _, word := range options {
-		name, _, _ := strings.Cut(word, "=")
-		if !strings.HasPrefix(name, "--") {
-			name = name[:min(len(name), 2)] // -N2
-		}
-		if slices.Contains([]string{"--job-name", "-J", "--nodes", "-N", "--array", "-a", "--wrap", "--parsable", "--requeue"}, name) {
-			return Slurm{}, fmt.Errorf("golaunch sets %s itself: each node is a job of one machine, whose name is the node's tag", name)
-		}
-	}
-	return Slurm{Options: options, Agent: a}, nil
 }
 
 // Create implements rendezvous.Provider. If Slurm refuses a job, Create does not submit the jobs
