@@ -64,7 +64,7 @@ func Inspect(dir fs.FS, name string, known Known) Finding {
 	kind := kindOf(t)
 	f.Format = kind.name
 	f.State, f.Why = judge(t, kind, known)
-	if f.State == Unknown && known.Settled && t.err == nil {
+	if f.State == Unknown && known.Settled && t.err == nil && !maybeTrainers(t) {
 		f.State, f.Why = Complete, "no file of it is open for writing, and nothing has changed since"
 	}
 	return f

@@ -137,7 +137,6 @@ func savings(t *testing.T) []saving {
 			{"checkpoint-40/random_states_0.pkl", zip},
 			{"checkpoint-40/random_states_1.pkl", zip},
 		}, "accelerate", Unknown},
-		{"checkpoint-40", 1, []written{text("checkpoint-40/adapter_config.json", "{}"), {"checkpoint-40/adapter_model.safetensors", tensors}}, "other", Unknown},
 		{"checkpoint-40", 1, []written{ // of a program that saves a model alone
 			{"checkpoint-40/unet/model-00001-of-00001.safetensors", tensors},
 			text("checkpoint-40/unet/model.safetensors.index.json", `{"weight_map":{"w":"model-00001-of-00001.safetensors"}}`),
@@ -176,6 +175,24 @@ func TestInspect(t *testing.T) {
 		settled := Inspect(s.at(s.bytes()), s.name, Known{Ranks: s.ranks, Settled: true})
 		if settled.State != Complete {
 			t.Errorf("settled: %v", settled)
+		}
+	}
+}
+
+// TestMaybeTrainers checks that a checkpoint that Trainer may not have finished is neither complete,
+// even at rest, nor partial.
+func TestMaybeTrainers(t *testing.T) {
+	model, part := []byte{2, 0, 0, 0, 0, 0, 0, 0, '{', '}'}, "model-00001-of-00001.safetensors"
+	for name, dir := range map[string]fstest.MapFS{
+		"an adapter": {"checkpoint-4/adapter_config.json": {Data: []byte("{}")}, "checkpoint-4/adapter_model.safetensors": {Data: model}},
+		"a model":    {"checkpoint-4/model.safetensors": {Data: model}},
+		"parts": {
+			"checkpoint-4/" + part:                      {Data: model},
+			"checkpoint-4/model.safetensors.index.json": {Data: []byte(`{"weight_map":{"w":"` + part + `"}}`)},
+		},
+	} {
+		if got := Inspect(dir, "checkpoint-4", Known{Ranks: 1, Settled: true}); got.State != Unknown {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

@@ -44,6 +44,24 @@ const (
 	ofAccelerate = `^random_states_\d+\.pkl$`
 )
 
+// maybeTrainers reports whether a checkpoint with a name of Trainer's has a model, but none of the
+// files that Trainer writes after the model. If Trainer was killed there, the checkpoint is not
+// complete, but other programs write no more than this. So rest proves nothing.
+func maybeTrainers(t *tree) bool {
+	_, later := t.any(func(f file) bool {
+		return f.path == "trainer_state.json" || trainers.Get().MatchString(f.path) || accelerates.Get().MatchString(f.path)
+	})
+	_, model := t.any(func(f file) bool { return topModel.Get().MatchString(f.path) })
+	return numbered.Get().MatchString(t.name) && model && !later
+}
+
+var (
+	numbered    = lazyregexp.New(`^checkpoint-\d+$`)
+	trainers    = lazyregexp.New(ofTrainer)
+	accelerates = lazyregexp.New(ofAccelerate)
+	topModel    = lazyregexp.New(`^(model|pytorch_model|adapter_model)[-.]`)
+)
+
 // kinds are in the order in which they are tried: more specific kinds come first.
 var kinds = sync.OnceValue(func() []kind {
 	named := func(pattern string) func(*tree) bool {
@@ -57,14 +75,14 @@ var kinds = sync.OnceValue(func() []kind {
 			return ok
 		}
 	}
-	numbered, byTrainer, byAccelerate := named(`^checkpoint-\d+$`), with(ofTrainer), with(ofAccelerate)
+	byTrainer, byAccelerate, byIndex := with(ofTrainer), with(ofAccelerate), with(`^model`+regexp.QuoteMeta(index)+`$`)
 	parts, indexed := with(`-\d+-of-\d+\.(safetensors|bin)$`), with(`\.index\.json$`)
 	return []kind{
 		{"file", func(t *tree) bool { return t.has(".") }, oneFile},
 		{"megatron", named(`^iter_\d{7}$`), megatron},
 		{"deepspeed", with(`^[^/]*_(model|optim)_states\.pt$`), deepspeed},
 		{"trainer", func(t *tree) bool {
-			return t.has("trainer_state.json") || numbered(t) && !byAccelerate(t) && (byTrainer(t) || parts(t) && !indexed(t))
+			return t.has("trainer_state.json") || numbered.Get().MatchString(t.name) && !byAccelerate(t) && (byTrainer(t) || parts(t) && !indexed(t))
 		}, trainer},
 		{"verl", func(t *tree) bool {
 			return named(`^global_step_?\d+$`)(t) && with(`^(actor|critic|transfer_queue)/|^data\.pt$`)(t)
@@ -75,7 +93,7 @@ var kinds = sync.OnceValue(func() []kind {
 		{"lightning", named(`\.ckpt$`), lightning},
 		{"nemo-rl", func(t *tree) bool { return named(`^step_\d+$`)(t) && t.has("training_info.json") }, marked("its directory has got its final name")},
 		{"accelerate", byAccelerate, accelerate},
-		{"safetensors", with(`^model` + regexp.QuoteMeta(index) + `$`), marked("all files are whole that its index lists")},
+		{"safetensors", func(t *tree) bool { return byIndex(t) && !maybeTrainers(t) }, marked("all files are whole that its index lists")},
 		{"dcp", with(`^(__\d+)?\.metadata$|^[^/]*\.distcp$`), dcp},
 	}
 })

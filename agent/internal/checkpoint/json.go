@@ -5,8 +5,9 @@ import "bytes"
 // Python's json module writes numbers that JSON does not have: NaN and Infinity. Trainers log them,
 // for example as the norm of a gradient that overflows.
 
-// wholeJSON reports whether a file of JSON is not cut short: it is not empty, and each string,
-// array and object in it ends. It accepts whatever else a program may call JSON.
+// wholeJSON reports whether a file of JSON is not cut short: it is not empty, each string, array and
+// object in it ends, and no byte is zero, since a file may get its length before its content. It
+// accepts whatever else a program may call JSON.
 func wholeJSON(text []byte) bool {
 	depth, content := 0, false
 	for i := 0; i < len(text); i++ {
@@ -20,13 +21,17 @@ func wholeJSON(text []byte) bool {
 		case '{', '[':
 			depth++
 		case '}', ']':
-			depth--
-		case 0, ' ', '\n', '\r', '\t': // a file may get its length before its content
+			if depth--; depth < 0 {
+				return false
+			}
+		case 0:
+			return false
+		case ' ', '\n', '\r', '\t':
 			continue
 		}
 		content = true
 	}
-	return content && depth <= 0
+	return content && depth == 0
 }
 
 // strictJSON returns the JSON of Python's json module as encoding/json reads it: with null for
