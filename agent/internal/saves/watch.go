@@ -73,6 +73,8 @@ type Watch struct {
 	// rested is when the watch last looked at a known directory, and turn counts these looks.
 	rested time.Time
 	turn   int
+	// unresolved says that Dir may still be a path with links.
+	unresolved bool
 	// hurried is the newest announcement of the end of the ranks.
 	hurried hurry
 	// ended says that the ranks have ended.
@@ -87,8 +89,8 @@ func New(o Options) *Watch {
 		disk: disk{rights: o.Rights, found: make(chan answer, 1)},
 		io:   map[int]uint64{}, flights: map[string]*flight{}, rested: time.Now(),
 	}
-	if o.Dir != "" {
-		w.disk.ask(func() answer { return answer{real: realPath(o.Dir)} })
+	if w.unresolved = o.Dir != ""; w.unresolved {
+		w.resolve()
 	}
 	go w.run(ctx)
 	return w
@@ -222,10 +224,20 @@ func (w *Watch) rest(now time.Time) {
 		return
 	}
 	w.rested = now
+	if w.unresolved {
+		w.resolve()
+		return
+	}
 	if dirs := w.Places.list(); len(dirs) > 0 {
 		w.turn++
 		w.disk.ask(w.newest(dirs[w.turn%len(dirs)]))
 	}
+}
+
+// resolve asks for the user's directory without links.
+func (w *Watch) resolve() {
+	dir := w.Dir
+	w.disk.ask(func() answer { return answer{real: realPath(dir)} })
 }
 
 // heard processes an answer of the disk.
@@ -236,7 +248,7 @@ func (w *Watch) heard(a answer, now time.Time) {
 	case a == answer{}: // the rights of the user are not available
 		clear(w.flights)
 	case a.real != "":
-		w.Dir = a.real
+		w.Dir, w.unresolved = a.real, false
 		w.Places.learn(a.real)
 	case a.looked && w.Places.changed(a) && f == nil && len(w.flights) < maxFlights:
 		w.flights[at] = &flight{dir: a.dir, name: a.name, began: now, changed: now, missed: true}
