@@ -61,7 +61,7 @@ func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error
 	}
 	config := mtls.Client(token, mtls.Identity{})
 	c, err := session.Connect(ctx, session.ClientOptions{Target: strings.Join(addrs, ","), Dial: address.Dial, TLS: config})
-	if _, unreached := errors.AsType[*net.OpError](err); unreached {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		err = fmt.Errorf("%w; start one there (golaunch coordinator), or name another (--coordinator HOST:PORT)", err)
 	}
 	if err != nil {

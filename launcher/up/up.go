@@ -391,8 +391,8 @@ until [ -s "$d/out" ]; do
 done
 cat "$d/out"
 `, shellword.Quote(self), strings.Join(words, " "), int(startTime/(100*time.Millisecond)), c.workDir(h), startTime)
-	limited, cancel := context.WithTimeoutCause(ctx, startTime+answerLimit, fmt.Errorf("%s did not answer within %v", h.name, startTime+answerLimit))
-	out, err := h.run(limited, nil, script)
+	bounded, cancel := context.WithTimeoutCause(ctx, startTime+answerLimit, fmt.Errorf("%s did not answer within %v", h.name, startTime+answerLimit))
+	out, err := h.run(bounded, nil, script)
 	cancel()
 	if err != nil {
 		return "", fmt.Errorf("the coordinator on %s does not start: %w", h.name, err)
