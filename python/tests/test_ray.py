@@ -16,6 +16,7 @@ from ray import _cluster, _head, _package, _unserved
 from record_ray import HERE, said
 
 LIMIT = 120  # seconds that nothing here takes, unless it hangs
+PROGRAM_LIMIT = 600  # the same for programs whose workers import torch, which takes a minute on a busy machine with cold files
 
 
 def run(program, args=(), **options):
@@ -35,10 +36,17 @@ def processes(word):
 
 class Programs(unittest.TestCase):
     def program(self, name, **env):
-        out = subprocess.run([sys.executable, os.path.join(HERE, name + ".py")], capture_output=True, text=True, timeout=LIMIT, env={**os.environ, **env})
-        self.assertEqual(out.returncode, 0, out.stderr)
+        p = subprocess.Popen([sys.executable, "-X", "faulthandler", os.path.join(HERE, name + ".py")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True, env={**os.environ, **env})
+        try:
+            out, err = p.communicate(timeout=PROGRAM_LIMIT)
+        except subprocess.TimeoutExpired:
+            p.send_signal(signal.SIGABRT)  # faulthandler then prints what each thread waits for
+            out, err = p.communicate()
+            self.fail(f"{name}.py has not ended after {PROGRAM_LIMIT} s; it printed:\n{out}\n{err}")
+        self.assertEqual(p.returncode, 0, err)
         with open(os.path.join(HERE, name + ".out")) as f:
-            self.assertEqual(said(out.stdout), f.read(), out.stderr)
+            self.assertEqual(said(out), f.read(), err)
 
     def test_tasks(self):
         self.program("tasks")
