@@ -14,11 +14,7 @@ const port = 29400
 // job's attempts count from 1
 // (https://docs.aws.amazon.com/batch/latest/userguide/job_env_vars.html). golaunch makes the main
 // node node 0, no matter which index it has. AWS Batch does not tell the main node its own address.
-func batch(m Machine) (*Place, error) {
-	if !m.has("AWS_BATCH_JOB_NODE_INDEX") {
-		return nil, nil
-	}
-	r := m.read("AWS Batch")
+func (r *reader) batch() {
 	id, _, _ := strings.Cut(r.must("AWS_BATCH_JOB_ID"), "#")
 	r.place.Job = jobName("batch", id)
 	if r.has("AWS_BATCH_JOB_ATTEMPT") {
@@ -35,18 +31,13 @@ func batch(m Machine) (*Place, error) {
 	if r.place.Node != 0 {
 		r.place.Head = r.must("AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS")
 	}
-	return r.done()
 }
 
 // sageMaker reads resourceconfig.json, which SageMaker puts into every training container
 // (https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training-algo-running-container.html)
 // and its training toolkit into SM_RESOURCE_CONFIG. The hosts are sorted, and the first is node 0,
 // as for other toolkits.
-func sageMaker(m Machine) (*Place, error) {
-	if !m.has("TRAINING_JOB_ARN") && !m.has("SM_RESOURCE_CONFIG") {
-		return nil, nil
-	}
-	r := m.read("SageMaker")
+func (r *reader) sageMaker() {
 	text := []byte(r.text("SM_RESOURCE_CONFIG"))
 	if len(text) == 0 {
 		var err error
@@ -71,5 +62,4 @@ func sageMaker(m Machine) (*Place, error) {
 	} else {
 		p.Head = p.Names[0]
 	}
-	return r.done()
 }

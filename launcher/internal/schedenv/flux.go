@@ -2,11 +2,7 @@ package schedenv
 
 // flux reads the variables that Flux sets for each task (flux-environment(7)). The command
 // flux-hostlist(1) lists the hosts; the first host has task 0.
-func flux(m Machine) (*Place, error) {
-	if !m.has("FLUX_JOB_ID") || !m.has("FLUX_TASK_RANK") {
-		return nil, nil
-	}
-	r := m.read("Flux")
+func (r *reader) flux() {
 	r.place.Job = jobName("flux", r.must("FLUX_JOB_ID"))
 	task, nodes, tasks := r.number("FLUX_TASK_RANK", 0), r.number("FLUX_JOB_NNODES", 1), r.number("FLUX_JOB_SIZE", 1)
 	r.place.Node, r.place.Nodes = task, max(nodes, tasks)
@@ -16,5 +12,4 @@ func flux(m Machine) (*Place, error) {
 	} else if nodes > 1 {
 		r.place.Ask = []string{"flux", "hostlist", "--nth=0", "local"}
 	}
-	return r.done()
 }

@@ -11,11 +11,7 @@ import (
 // pkg/controller.v1/pytorch) tell torchrun its node. An elastic PyTorchJob has no PET_NODE_RANK:
 // its pods have the names JOB-worker-INDEX, and the endpoint is the first pod. If the number of
 // nodes is a range, MIN:MAX, Nodes stays unknown.
-func kubeflow(m Machine) (*Place, error) {
-	if !m.has("PET_NNODES") {
-		return nil, nil
-	}
-	r := m.read("Kubeflow")
+func (r *reader) kubeflow() {
 	if !r.has("KUBERNETES_SERVICE_HOST") {
 		r.place.By = "the environment (PET_NNODES)"
 	}
@@ -28,7 +24,6 @@ func kubeflow(m Machine) (*Place, error) {
 	if r.place.Nodes != 1 {
 		r.endpoint()
 	}
-	return r.done()
 }
 
 // perNode reads the value of torchrun's --nproc-per-node.
@@ -67,14 +62,9 @@ func (r *reader) endpoint() {
 
 // master reads RANK and WORLD_SIZE, by which older training operators and Volcano's pytorch plugin
 // (docs/user-guide/how_to_use_pytorch_plugin.md) number the nodes. If LOCAL_RANK is set too, these
-// variables number processes, and master ignores them.
-func master(m Machine) (*Place, error) {
-	if !m.has("KUBERNETES_SERVICE_HOST") || !m.has("MASTER_ADDR") || !m.has("RANK") || !m.has("WORLD_SIZE") || m.has("LOCAL_RANK") {
-		return nil, nil
-	}
-	r := m.read("Kubernetes (MASTER_ADDR)")
+// variables number processes instead.
+func (r *reader) master() {
 	r.place.Node, r.place.Nodes = r.number("RANK", 0), r.number("WORLD_SIZE", 1)
 	r.place.Head, r.place.Port = r.must("MASTER_ADDR"), r.port("MASTER_PORT")
 	r.place.Job = jobName(short(r.place.Head), r.pod().namespace)
-	return r.done()
 }

@@ -42,11 +42,7 @@ func (m Machine) pod() pod {
 // (https://jobset.sigs.k8s.io/docs/concepts/); the pods of one job are the nodes. JobSet sets no
 // variable, but manifests map its annotation jobset.sigs.k8s.io/restart-attempt to
 // JOBSET_RESTART_ATTEMPT.
-func indexedJob(m Machine) (*Place, error) {
-	if !m.has("JOB_COMPLETION_INDEX") {
-		return nil, nil
-	}
-	r := m.read("Kubernetes (Indexed Job)")
+func (r *reader) indexedJob() {
 	r.place.Node = r.number("JOB_COMPLETION_INDEX", 0)
 	pod := r.pod()
 	job, ok := strings.CutSuffix(pod.host, "-"+strconv.Itoa(r.place.Node))
@@ -59,19 +55,13 @@ func indexedJob(m Machine) (*Place, error) {
 	if r.has("JOBSET_RESTART_ATTEMPT") {
 		r.place.By, r.place.Restarts = "Kubernetes (JobSet)", r.number("JOBSET_RESTART_ATTEMPT", 0)
 	}
-	return r.done()
 }
 
 // leaderWorkerSet reads the variables that LeaderWorkerSet sets in the pods of a group
 // (https://lws.sigs.k8s.io/docs/reference/). Each group has another leader's name,
 // LWS-GROUP.SUBDOMAIN.NAMESPACE, which therefore names the job.
-func leaderWorkerSet(m Machine) (*Place, error) {
-	if !m.has("LWS_LEADER_ADDRESS") {
-		return nil, nil
-	}
-	r := m.read("Kubernetes (LeaderWorkerSet)")
+func (r *reader) leaderWorkerSet() {
 	r.place.Head, r.place.Port = r.must("LWS_LEADER_ADDRESS"), port
 	r.place.Node, r.place.Nodes = r.number("LWS_WORKER_INDEX", 0), r.number("LWS_GROUP_SIZE", 1)
 	r.place.Job = jobName(r.place.Head)
-	return r.done()
 }

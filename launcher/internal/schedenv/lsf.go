@@ -8,30 +8,20 @@ import (
 // lsf reads the variables that LSF sets for a job
 // (https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=variables-environment-set-job-execution).
 // LSF runs the job's command on the first host only. Processes that blaunch starts have a task ID.
-func lsf(m Machine) (*Place, error) {
-	if !m.has("LSB_JOBID") {
-		return nil, nil
-	}
-	r := m.read("LSF")
+func (r *reader) lsf() {
 	r.place.Job = r.lsfJob()
 	r.place.Each = r.text("LSF_PM_TASKID") != ""
 	r.among(r.lsfHosts())
-	return r.done()
 }
 
 // jsrun reads the variables of jsrun, the job step manager of CORAL systems. The job's first host
 // is the launch node, which no step uses (Lightning's LSFEnvironment skips it as well).
-func jsrun(m Machine) (*Place, error) {
-	if !m.has("JSM_NAMESPACE_RANK") {
-		return nil, nil
-	}
-	r := m.read("jsrun")
+func (r *reader) jsrun() {
 	r.place.Job = r.lsfJob()
 	r.ranks("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_SIZE", "jsrun --rs_per_host 1 --tasks_per_rs 1")
 	if hosts, _ := r.lsfHosts(); len(hosts) > 0 {
 		r.inOrder(hosts[1:])
 	}
-	return r.done()
 }
 
 // lsfJob returns the job's ID, with the index if the job is part of a job array. LSF sets the index

@@ -11,47 +11,32 @@ import (
 // openMPI reads the variables that mpirun of Open MPI 4 and 5 sets for each process
 // (https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html). Open MPI does not tell
 // rank 0's host, but mpirun's. In a job script these are the same host.
-func openMPI(m Machine) (*Place, error) {
-	if !m.has("OMPI_COMM_WORLD_RANK") {
-		return nil, nil
-	}
-	r := m.read("Open MPI")
+func (r *reader) openMPI() {
 	r.ranks("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "mpirun --map-by ppr:1:node")
 	r.place.Job = jobName("mpi", r.must("PMIX_NAMESPACE"))
 	r.inOrder(r.allocated())
 	if r.place.Nodes > 1 && r.place.Head == "" && r.place.Several == nil {
 		r.mpirun()
 	}
-	return r.done()
 }
 
 // hydra reads the variables of hydra, the process manager of MPICH, MVAPICH and Intel MPI.
 // MPI_LOCALNRANKS shows that it is hydra, because Slurm and Flux set PMI_RANK too. hydra names no
 // host and no job, so the batch system around it must name both.
-func hydra(m Machine) (*Place, error) {
-	if !m.has("PMI_RANK") || !m.has("MPI_LOCALNRANKS") {
-		return nil, nil
-	}
-	r := m.read("MPI's hydra")
+func (r *reader) hydra() {
 	r.ranks("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "mpiexec -ppn 1")
 	r.inOrder(r.allocated())
 	if id := r.allocation(); id != "" {
 		r.place.Job = jobName("mpi", id)
 	}
-	return r.done()
 }
 
 // pals reads the variables that mpiexec of HPE Cray systems sets (mpiexec(1) of the HPE Cray
 // Programming Environment).
-func pals(m Machine) (*Place, error) {
-	if !m.has("PALS_RANKID") {
-		return nil, nil
-	}
-	r := m.read("HPE's PALS")
+func (r *reader) pals() {
 	r.ranks("PALS_RANKID", "PMI_SIZE", "PMI_LOCAL_SIZE", "mpiexec --ppn 1")
 	r.inOrder(r.allocated())
 	r.place.Job = jobName("mpi", r.allocation(), r.text("PALS_APID"))
-	return r.done()
 }
 
 // ranks makes each process of an MPI job a node. This needs that each process is alone on its host;

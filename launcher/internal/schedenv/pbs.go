@@ -4,11 +4,7 @@ package schedenv
 // job script is task 1 on the first host. Processes that pbsdsh starts have later numbers, or run
 // on other hosts. Task numbers count slots, not hosts, so pbs finds the position of this host by
 // its name.
-func pbs(m Machine) (*Place, error) {
-	if !m.has("PBS_JOBID") {
-		return nil, nil
-	}
-	r := m.read("PBS")
+func (r *reader) pbs() {
 	r.place.Job = jobName("pbs", r.must("PBS_JOBID"))
 	r.place.Each = r.has("PBS_NODENUM") && (r.text("PBS_NODENUM") != "0" || r.text("PBS_TASKNUM") != "1")
 	hosts, err := r.hosts(r.must("PBS_NODEFILE"))
@@ -16,5 +12,4 @@ func pbs(m Machine) (*Place, error) {
 		r.fail("read PBS_NODEFILE: %v: run golaunch on the job's first host, or give --rendezvous HOST:PORT", err)
 	}
 	r.among(hosts, "PBS_NODEFILE")
-	return r.done()
 }

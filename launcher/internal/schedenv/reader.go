@@ -15,12 +15,6 @@ type reader struct {
 	err   error
 }
 
-// read returns a reader for a place whose Each is true: a launcher started this command on every
-// node.
-func (m Machine) read(by string) *reader {
-	return &reader{Machine: m, place: Place{By: by, Each: true}}
-}
-
 // done returns the place, or the first error. A place of several nodes without a head is an error,
 // since the nodes could not meet.
 func (r *reader) done() (*Place, error) {

@@ -12,11 +12,7 @@ import (
 // slurm reads the variables that Slurm sets for a task of a step (srun(1), OUTPUT ENVIRONMENT
 // VARIABLES), or for a process in an allocation (sbatch(1), salloc(1)). A step should have one task
 // on each node. A process that is in no step must start one.
-func slurm(m Machine) (*Place, error) {
-	if !m.has("SLURM_JOB_ID") {
-		return nil, nil
-	}
-	r := m.read("Slurm")
+func (r *reader) slurm() {
 	p := &r.place
 	p.Job, p.Name = jobName(r.text("SLURM_JOB_ID")), r.text("SLURMD_NODENAME")
 	if r.has("SLURM_ARRAY_JOB_ID") {
@@ -34,7 +30,6 @@ func slurm(m Machine) (*Place, error) {
 	if p.Nodes = len(p.Names); p.Nodes > 0 {
 		p.Head = p.Names[0]
 	}
-	return r.done()
 }
 
 // slurmNodes reads a list of nodes.

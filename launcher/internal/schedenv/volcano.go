@@ -5,12 +5,8 @@ import "io/fs"
 // volcano reads what Volcano's env and svc plugins put into the pods of a job
 // (docs/user-guide/how_to_use_svc_plugin.md): variables, and the file /etc/volcano/TASK.host with
 // the hosts of a task. The pods of one task are the nodes. The pytorch plugin makes the pods of a
-// master and of workers the nodes of one job, so finders has the function master before volcano.
-func volcano(m Machine) (*Place, error) {
-	if !m.has("VC_TASK_INDEX") && !m.has("VK_TASK_INDEX") {
-		return nil, nil
-	}
-	r := m.read("Volcano")
+// master and of workers the nodes of one job, so master comes before volcano among the finders.
+func (r *reader) volcano() {
 	name := "VC_TASK_INDEX"
 	if !r.has(name) {
 		name = "VK_TASK_INDEX"
@@ -26,7 +22,6 @@ func volcano(m Machine) (*Place, error) {
 	default:
 		r.task(files[0], index)
 	}
-	return r.done()
 }
 
 func (r *reader) task(file string, index int) {
