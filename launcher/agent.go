@@ -1,10 +1,8 @@
 package launcher
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,7 +25,6 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/endpoint"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/internal/wire/session"
-	"github.com/golaunch/golaunch/launcher/internal/agentjobs"
 	"github.com/golaunch/golaunch/launcher/internal/jobdir"
 	"github.com/golaunch/golaunch/launcher/internal/machine"
 	"github.com/golaunch/golaunch/launcher/internal/peers"
@@ -37,7 +34,6 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/signals"
 	"github.com/golaunch/golaunch/launcher/internal/slurm"
 	"github.com/golaunch/golaunch/launcher/internal/spot"
-	"github.com/golaunch/golaunch/launcher/internal/submitter"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -106,7 +102,7 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if a.Say == nil {
 		a.Say = func(text string) { fmt.Fprintln(os.Stderr, "golaunch:", text) }
 	}
-	if err := a.submitters().Check(); err != nil {
+	if err := a.checkUser(); err != nil {
 		return 0, err
 	}
 	words := printAsync(&a.Say, &a.Warn)
@@ -184,36 +180,32 @@ func (a Agent) joinAs(ctx context.Context, name string, place *schedenv.Place, j
 	return errors.Join(err, owned.Close())
 }
 
-func (a Agent) submitters() submitter.Policy {
-	return submitter.Policy{AsSubmitter: a.AsSubmitter, AllowRoot: a.AllowRunAsRoot}
-}
-
 // node makes the agent, which obeys n. No other agent gets its directory until owned is closed.
 func (a Agent) node(place *schedenv.Place, join session.Options, n *signals.Node, merged *signals.Merged) (node agent.Agent, owned io.Closer, err error) {
 	base, err := jobdir.Base(a.LogDir)
 	if err != nil {
 		return agent.Agent{}, nil, err
 	}
-	jobs := agentjobs.Node{As: a.submitters(), Warn: a.Warn}
-	if jobs.Ports, err = portRange(a.PortRange); err != nil {
+	listens, err := portRange(a.PortRange)
+	if err != nil {
 		return agent.Agent{}, nil, err
 	}
 	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
 		return agent.Agent{}, nil, err
 	}
-	jobs.Dir, err = jobdir.TakeAgent(base, join.Node.Name, a.Adopt || a.LogDir != "" && a.Name != "", a.AsSubmitter)
+	dir, err := jobdir.TakeAgent(base, join.Node.Name, a.Adopt || a.LogDir != "" && a.Name != "", a.AsSubmitter)
 	if err != nil {
 		return agent.Agent{}, nil, err
 	}
 	endpoint.Prune(endpoint.RanksPrefix) // remove the sockets that a killed agent left behind
 	node = agent.Agent{
 		Endpoints:  mtls.Server(token, mtls.Identity{Node: join.Node.Name}),
-		Workspaces: agent.Workspaces{Dir: filepath.Join(jobs.Dir.Base, jobdir.Workspaces), Server: mtls.Server(token, mtls.Identity{Node: join.Node.Name}), Client: join.TLS},
+		Workspaces: agent.Workspaces{Dir: filepath.Join(dir.Base, jobdir.Workspaces), Server: mtls.Server(token, mtls.Identity{Node: join.Node.Name}), Client: join.TLS},
 		Join:       join, Standalone: a.Standalone, Leave: n.Leave, Grace: DefaultGrace, Say: a.Say, Warn: a.Warn,
-		Past: jobs.Dir.Past, Preload: Ranks{Preload: a.Preload}.preload(),
+		Past: dir.Past, Preload: Ranks{Preload: a.Preload}.preload(),
 		Open: func(id string, as agent.Assignment, at netip.Addr) (agent.Work, error) {
-			return jobs.Ready(id, as, at, a.parseJob)
+			return a.openJob(id, as, at, dir, listens)
 		},
 		Joined: func(placed placement.Node) {
 			n.Join()
@@ -221,27 +213,14 @@ func (a Agent) node(place *schedenv.Place, join session.Options, n *signals.Node
 		},
 	}
 	if a.Adopt {
-		node.Keep = jobs.Dir.Base
+		node.Keep = dir.Base
 	}
 	if place.RanksHear() {
 		node.Reached = merged.JustStopped
 	} else {
 		node.Signals = n.Pass
 	}
-	return node, jobs.Dir, nil
-}
-
-// parseJob reads a job that was submitted to the cluster.
-func (a Agent) parseJob(task []byte) (agentjobs.Job, error) {
-	var j Job
-	d := json.NewDecoder(bytes.NewReader(task))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&j); err != nil {
-		return agentjobs.Job{}, err
-	}
-	return agentjobs.Job{
-		MasterPort: j.Ranks.MasterPort, Ports: j.Network.ports(), LogDir: j.Output.LogDir, Task: j.task, Output: j.outputOf(nil, a.Warn),
-	}, nil
+	return node, dir, nil
 }
 
 // printAsync lets callers of say and warn go on while a terminal is stopped. The caller must call
