@@ -44,7 +44,7 @@ type Client struct {
 func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error) {
 	if coordinator == "" {
 		var err error
-		if coordinator, err = discovery.Find(ctx, wire.Protocol); err != nil {
+		if coordinator, err = discovery.Find(ctx); err != nil {
 			return nil, fmt.Errorf("%w; give --coordinator HOST:PORT", err)
 		}
 		if coordinator == "" {

@@ -18,7 +18,6 @@ import (
 	"github.com/golaunch/golaunch/internal/host/account"
 	"github.com/golaunch/golaunch/internal/host/ports"
 	"github.com/golaunch/golaunch/internal/process/asyncwriter"
-	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/capacityfile"
@@ -186,7 +185,7 @@ func warnStderr(err error) { fmt.Fprintf(os.Stderr, "golaunch: warning: %v\n", e
 // announced lets commands find the coordinator until end is called. The error says why commands
 // cannot find it.
 func announced(at string) (end func(), err error) {
-	name, err := discovery.Tell(at, wire.Protocol)
+	name, err := discovery.Tell(at)
 	switch {
 	case err == nil:
 		return func() { name.Close() }, nil

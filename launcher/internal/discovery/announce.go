@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 )
 
@@ -22,7 +23,7 @@ func localName() string { return fmt.Sprintf("@golaunch-coordinator-%d", os.Getu
 // Tell announces to processes of this machine where a coordinator listens and which protocol it
 // uses, until the caller closes the returned value. The error is syscall.EADDRINUSE if another
 // process has the socket.
-func Tell(at string, protocol int) (io.Closer, error) {
+func Tell(at string) (io.Closer, error) {
 	l, err := net.Listen("unix", localName())
 	if err != nil {
 		return nil, err
@@ -34,7 +35,7 @@ func Tell(at string, protocol int) (io.Closer, error) {
 				return
 			}
 			_ = conn.SetDeadline(time.Now().Add(localLimit))
-			_, _ = fmt.Fprintln(conn, at, protocol) // an error means that the reader has gone
+			_, _ = fmt.Fprintln(conn, at, wire.Protocol) // an error means that the reader has gone
 			_ = conn.Close()
 		}
 	}()
@@ -47,7 +48,7 @@ const localLimit = 5 * time.Second
 // Find finds this user's coordinator on this machine. It returns "" if there is none. It also
 // returns "" if a scheduler started this process on each of several nodes, because the nodes then
 // run one job together. An error says why golaunch cannot use the coordinator.
-func Find(ctx context.Context, protocol int) (at string, err error) {
+func Find(ctx context.Context) (at string, err error) {
 	if p, err := schedenv.Find(schedenv.Here()); err == nil && p != nil && p.Each && p.Nodes != 1 {
 		return "", nil
 	}
@@ -73,7 +74,7 @@ func Find(ctx context.Context, protocol int) (at string, err error) {
 		return "", fmt.Errorf("the coordinator on this machine does not say where it listens: %w", err)
 	}
 	var speaks int
-	if _, err := fmt.Sscan(string(text), &at, &speaks); err != nil || speaks != protocol {
+	if _, err := fmt.Sscan(string(text), &at, &speaks); err != nil || speaks != wire.Protocol {
 		return "", fmt.Errorf("the coordinator on this machine is of another version of golaunch, which this one does not understand: %q",
 			strings.TrimSpace(string(text)))
 	}
