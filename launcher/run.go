@@ -78,7 +78,7 @@ func (l *localRun) alone(ctx context.Context) (report.Result, error) {
 		return report.Result{}, usage.Errorf("it wants %d nodes and this is one: give --rendezvous HOST:PORT on each of them, or --simulate", least)
 	}
 	l.job.Network.Lease, l.job.Resources.LastCall = unleased, 0 // no other node will ever join
-	return l.role().BeginAlone(ctx, role.Member{Options: session.Options{Node: node, Target: "this process"}})
+	return l.role().Begin(ctx, nil, nil, role.Member{Options: session.Options{Node: node, Target: "this process"}})
 }
 
 // serveTimers serves torch's file timers to the ranks of this node until the caller calls end.
@@ -106,7 +106,7 @@ func (l *localRun) finish(result report.Result, err error) (report.Result, error
 		result.Code = cmp.Or(l.job.Restarts.ExitCodes[report.EndInfrastructure], 125)
 	}
 	j := l.job
-	j.Network.Name = cmp.Or(l.process.Alias(), j.Network.Name)
+	j.Network.Name = cmp.Or(l.process.Alias, j.Network.Name)
 	if err := errors.Join(j.writeTermination(result, err, l.process.Joined()), (*torchoutput.Output)(j.Output.Torch).WriteErrorFile(l.files.Dir(), result.Cause)); err != nil {
 		l.Warn(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"sync/atomic"
 	"time"
@@ -22,7 +23,7 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// Process is this process in a job. Its exported fields are set before it begins.
+// Process is this process in a job. Its exported fields except Alias are set before it begins.
 type Process struct {
 	// Coordinator and Agent configure what this process runs. The fields that depend on a term, or
 	// on how the node joins, are set later.
@@ -42,8 +43,10 @@ type Process struct {
 	// Muted says that another node of the job, not this one, reports about the job and its end.
 	Muted bool
 
-	// alias is this node's name if another node already has the name of this machine; else empty.
-	alias  string
+	// Alias is the name under which the node joined if another node already had its name; else
+	// empty.
+	Alias string
+
 	joined atomic.Bool
 	// leads is the coordinator of this process; nil while another node's coordinator leads the job.
 	leads atomic.Pointer[rendezvous.Coordinator]
@@ -51,9 +54,6 @@ type Process struct {
 
 // Joined reports whether a coordinator has admitted this process's node.
 func (p *Process) Joined() bool { return p.joined.Load() }
-
-// Alias returns the name under which the node joined if another node already had its name; else "".
-func (p *Process) Alias() string { return p.alias }
 
 // Member says how a node takes part in a job: it joins the job, and if it is a candidate, the nodes
 // may elect it to lead the job.
@@ -87,20 +87,17 @@ type role struct {
 	nodes func(context.Context) (report.Result, error)
 }
 
-// BeginAlone runs a job that has only this node. The agent calls the coordinator directly, without
-// a network.
-func (p *Process) BeginAlone(ctx context.Context, m Member) (report.Result, error) {
-	m.Connect = func(ctx context.Context) (session.Conn, error) {
-		if c := p.leads.Load(); c != nil {
-			return c.Direct(ctx)
-		}
-		return nil, errEnded
-	}
-	return p.Begin(ctx, nil, nil, m)
-}
-
-// Begin begins the job with this node, and admits other nodes at the listener l.
+// Begin begins the job with this node, and admits other nodes at the listener l. Without a listener
+// the job has only this node, whose agent calls the coordinator directly, without a network.
 func (p *Process) Begin(ctx context.Context, l net.Listener, server *tls.Config, m Member) (report.Result, error) {
+	if l == nil {
+		m.Connect = func(ctx context.Context) (session.Conn, error) {
+			if c := p.leads.Load(); c != nil {
+				return c.Direct(ctx)
+			}
+			return nil, errEnded
+		}
+	}
 	return p.run(ctx, func(_ context.Context, n *signals.Node) (role, error) {
 		own := rendezvous.NewLocalNode(m.Node)
 		m.Began = own.Began
@@ -108,14 +105,6 @@ func (p *Process) Begin(ctx context.Context, l net.Listener, server *tls.Config,
 		r.begins, r.listener, r.tls, r.own = true, l, server, own
 		return r, nil
 	})
-}
-
-// close closes the listener of a role that could not begin.
-func (r role) close() error {
-	if r.listener == nil {
-		return nil
-	}
-	return r.listener.Close()
 }
 
 // BeginRemote begins the job in a process that is no node. nodes starts the agents in other
@@ -143,10 +132,10 @@ func (p *Process) Join(
 	var late *time.Timer
 	return p.run(ctx, func(ctx context.Context, n *signals.Node) (role, error) {
 		if late == nil {
-			late = time.AfterFunc(orForever(p.JoinTimeout), func() { n.Cancel(ErrLate) })
+			late = time.AfterFunc(cmp.Or(p.JoinTimeout, math.MaxInt64), func() { n.Cancel(ErrLate) })
 			context.AfterFunc(ctx, func() { late.Stop() })
 		}
-		node.Name = cmp.Or(p.alias, node.Name)
+		node.Name = cmp.Or(p.Alias, node.Name)
 		if !p.Muted {
 			p.Agent.Say(node.Name + " asks to join at " + target)
 		}
@@ -157,13 +146,6 @@ func (p *Process) Join(
 		}
 		return p.node(m, n), err
 	})
-}
-
-func orForever(d time.Duration) time.Duration {
-	if d == 0 {
-		return 1<<63 - 1
-	}
-	return d
 }
 
 // node returns the role of a node whose agent runs in this process.
@@ -205,8 +187,8 @@ func (p *Process) rename(err error) bool {
 	if !ok || p.Named || r.Another() == "" {
 		return false
 	}
-	p.alias = r.Another()
-	p.Agent.Warn(fmt.Errorf("%s; this node is %s", r.Why, p.alias))
+	p.Alias = r.Another()
+	p.Agent.Warn(fmt.Errorf("%s; this node is %s", r.Why, p.Alias))
 	return true
 }
 
@@ -232,7 +214,10 @@ func (p *Process) work(ctx context.Context, r role) (result report.Result, err e
 	}
 	if r.begins {
 		if first, err = p.newTerm(r, nil); err != nil {
-			return result, errors.Join(err, r.close())
+			if r.listener != nil {
+				err = errors.Join(err, r.listener.Close())
+			}
+			return result, err
 		}
 	}
 	if r.listener != nil {
