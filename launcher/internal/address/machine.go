@@ -53,21 +53,29 @@ func Own(addrs []netip.Addr) (netip.Addr, bool, error) {
 		if addr.IsLoopback() {
 			return addr, true, nil
 		}
-		for _, own := range interfaces {
-			if prefix, err := netip.ParsePrefix(own.String()); err == nil && prefix.Addr().WithZone("") == addr.WithZone("") {
-				return addr, true, nil
-			}
+		if slices.ContainsFunc(interfaces, func(own netip.Addr) bool { return own.WithZone("") == addr.WithZone("") }) {
+			return addr, true, nil
 		}
 	}
 	return netip.Addr{}, false, nil
 }
 
-func interfaceAddrs() ([]net.Addr, error) {
+func interfaceAddrs() ([]netip.Addr, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil, fmt.Errorf("cannot list this machine's addresses: %w", err)
 	}
-	return addrs, nil
+	return parsed(addrs), nil
+}
+
+// parsed returns the addresses of interfaces in the form that the rest of golaunch uses.
+func parsed(all []net.Addr) (addrs []netip.Addr) {
+	for _, a := range all {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+			addrs = append(addrs, prefix.Addr())
+		}
+	}
+	return addrs
 }
 
 // maxGlobal bounds the addresses that a node reports.
@@ -81,8 +89,7 @@ func Global() ([]netip.Addr, error) {
 	}
 	var addrs []netip.Addr
 	for _, own := range interfaces {
-		prefix, err := netip.ParsePrefix(own.String())
-		if addr := prefix.Addr().Unmap(); err == nil && addr.IsGlobalUnicast() && len(addrs) < maxGlobal {
+		if addr := own.Unmap(); addr.IsGlobalUnicast() && len(addrs) < maxGlobal {
 			addrs = append(addrs, addr)
 		}
 	}
@@ -101,10 +108,9 @@ func OfInterface(name string) (netip.Addr, error) {
 		return netip.Addr{}, fmt.Errorf("interface %s: %w", name, err)
 	}
 	var found netip.Addr
-	for _, a := range addrs {
-		prefix, err := netip.ParsePrefix(a.String())
-		addr := prefix.Addr().Unmap()
-		if err == nil && !addr.IsLinkLocalUnicast() && (!found.IsValid() || found.Is6() && addr.Is4()) {
+	for _, addr := range parsed(addrs) {
+		addr = addr.Unmap()
+		if !addr.IsLinkLocalUnicast() && (!found.IsValid() || found.Is6() && addr.Is4()) {
 			found = addr
 		}
 	}
@@ -180,11 +186,8 @@ func Bridge(addr netip.Addr) string {
 	defer unix.Close(fd)
 	for _, i := range interfaces {
 		addrs, err := i.Addrs()
-		mine := func(a net.Addr) bool {
-			prefix, err := netip.ParsePrefix(a.String())
-			return err == nil && prefix.Addr().Unmap().WithZone("") == addr.WithZone("")
-		}
-		if err != nil || !slices.ContainsFunc(addrs, mine) {
+		mine := func(a netip.Addr) bool { return a.Unmap().WithZone("") == addr.WithZone("") }
+		if err != nil || !slices.ContainsFunc(parsed(addrs), mine) {
 			continue
 		}
 		info, err := unix.IoctlGetEthtoolDrvinfo(fd, i.Name)
