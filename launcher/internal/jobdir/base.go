@@ -23,29 +23,25 @@ const Workspaces = ".workspaces"
 // Temp returns this user's directory for the files of jobs that name no directory.
 func Temp() string { return filepath.Join(os.TempDir(), fmt.Sprintf("golaunch-%d", os.Getuid())) }
 
-// Base returns the directory that the user chose, or else makes and returns Temp.
+// Base returns the directory that the user chose, or else makes and returns Temp. Other users can
+// make directories beside Temp, so Base refuses one that other users can use.
 func Base(dir string) (string, error) {
 	if dir != "" {
 		return dir, nil
 	}
-	return Temp(), private(Temp())
+	dir = Temp()
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return dir, fmt.Errorf("%w: %w; choose one with --log-dir", errCannotMake, err)
+	}
+	if err := onlyMine(dir); err != nil {
+		return dir, fmt.Errorf("%w; choose another directory for logs with --log-dir", err)
+	}
+	return dir, nil
 }
 
 // errCannotMake says that golaunch cannot make a directory. If another user has put something in
 // its place, that is a different error.
 var errCannotMake = errors.New("cannot make a directory for logs")
-
-// private makes a directory in a place where other users can make directories too. It refuses a
-// directory that other users can use.
-func private(dir string) error {
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%w: %w; choose one with --log-dir", errCannotMake, err)
-	}
-	if err := onlyMine(dir); err != nil {
-		return fmt.Errorf("%w; choose another directory for logs with --log-dir", err)
-	}
-	return nil
-}
 
 func onlyMine(dir string) error {
 	if err := safefile.Path(dir); err != nil {

@@ -149,7 +149,7 @@ const podFields = `{range .items[*]}{.metadata.name}{"\t"}{.status.phase}{"\t"}{
 // List implements rendezvous.Provider. It omits pods that have ended, because they are no longer
 // nodes.
 func (p Kubernetes) List(ctx context.Context) (map[string]string, error) {
-	out, err := p.kubectl(ctx, nil, "get", "pods", "--selector="+kindLabel+"="+p.kind, "--output=jsonpath="+podFields)
+	out, err := p.kubectl(ctx, "get", "pods", "--selector="+kindLabel+"="+p.kind, "--output=jsonpath="+podFields)
 	if err != nil {
 		return nil, err
 	}
@@ -170,10 +170,10 @@ func (p Kubernetes) List(ctx context.Context) (map[string]string, error) {
 
 // Delete implements rendezvous.Provider.
 func (p Kubernetes) Delete(ctx context.Context, tags []string) error {
-	_, err := p.kubectl(ctx, nil, append([]string{"delete", "pods", "--ignore-not-found", "--wait=false"}, tags...)...)
+	_, err := p.kubectl(ctx, append([]string{"delete", "pods", "--ignore-not-found", "--wait=false"}, tags...)...)
 	return err
 }
 
-func (p Kubernetes) kubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
-	return run(ctx, stdin, "kubectl", append(args, p.options...)...)
+func (p Kubernetes) kubectl(ctx context.Context, args ...string) ([]byte, error) {
+	return run(ctx, nil, "kubectl", append(args, p.options...)...)
 }
