@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
@@ -66,12 +65,6 @@ func wantsJSON(c *cobra.Command, args []string) bool {
 		}
 	}
 	return wants
-}
-
-// givenJSON reports whether a verb has the flag --json and the flag is set.
-func givenJSON(f *pflag.FlagSet) bool {
-	on, err := f.GetBool("json")
-	return err == nil && on
 }
 
 // errorShown describes an error with its exit code.

@@ -22,7 +22,8 @@ func NewVerb(use, short string, args cobra.PositionalArgs) *cobra.Command {
 func (s *Console) Run(run func(c *cobra.Command, args []string) (int, error)) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) (err error) {
 		if err = SetFromEnv(c.Flags()); err == nil {
-			s.began, s.JSON = true, givenJSON(c.Flags())
+			s.began = true
+			s.JSON, _ = c.Flags().GetBool("json") // false if the verb has no such flag
 			s.code, err = run(c, args)
 		}
 		return err
