@@ -128,8 +128,8 @@ func (l *localRun) show(ctx context.Context, c *Client) error {
 // Print shows what the ranks of a job wrote, as the Stdout, Stderr and Prefix of o say. It reports
 // whether some output is missing, and names that output on Stderr.
 func (c *Client) Print(ctx context.Context, id string, f report.LogFilter, o Output) (missing bool, err error) {
-	if err := o.validateFold(); err != nil {
-		return false, fmt.Errorf("%w: %w", ErrUsage, err)
+	if err := o.check(); err != nil {
+		return false, err
 	}
 	o.defaults()
 	console := o.console()

@@ -263,10 +263,6 @@ func short(text string) string {
 	return fmt.Sprintf("%s... (%d bytes with hash %x)", strings.ToValidUTF8(text[:maxFact/2], ""), len(text), sum[:8])
 }
 
-func (j Job) shown(rank int) bool {
-	return len(j.Output.Ranks) == 0 || slices.ContainsFunc(j.Output.Ranks, func(s report.Span) bool { return s.From <= rank && rank <= s.To })
-}
-
 // prefixed reports whether each line gets a prefix in a job with this world size.
 func (o Output) prefixed(worldSize int) bool {
 	if o.Prefix != nil {
@@ -296,7 +292,7 @@ func (r Restarts) budget() string {
 func (j Job) outputOf(console *console.Console, warn func(error)) func(agent.Speaker) logs.RankOptions {
 	return func(s agent.Speaker) logs.RankOptions {
 		o := logs.RankOptions{Node: s.Node, Rank: s.Rank, Attempt: s.Attempt, Limit: j.Output.LogLimit, Warn: warn, Alone: s.WorldSize == 1}
-		if j.shown(s.Rank) {
+		if len(j.Output.Ranks) == 0 || slices.ContainsFunc(j.Output.Ranks, func(shown report.Span) bool { return shown.From <= s.Rank && s.Rank <= shown.To }) {
 			o.Console = console
 		}
 		switch {
@@ -316,14 +312,6 @@ func (j Job) dirName(id string) string {
 		return id
 	}
 	return id + "_" + strings.ToLower(rand.Text()[:8])
-}
-
-func (o Output) validateFold() error {
-	switch o.Fold {
-	case "", "auto", "on", "off":
-		return nil
-	}
-	return fmt.Errorf("fold %q: auto, on or off", o.Fold)
 }
 
 // foldAbove is the largest number of ranks whose lines are not folded if Fold is "auto".

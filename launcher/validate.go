@@ -57,15 +57,27 @@ func (j Job) complete() (Job, error) {
 }
 
 func (j *Job) defaults() {
-	if j.ID == "" {
-		j.ID = newID()
+	if j.ID == "" { // it must be unique among the log directories of a machine
+		j.ID = time.Now().UTC().Format("20060102-150405") + "-" + strings.ToLower(rand.Text()[:5])
 	}
-	j.Resources.defaults()
-	if j.Resources.PerGPU > 1 {
+	r := &j.Resources
+	if r.MinNodes == 0 && r.MaxNodes == 0 {
+		r.MinNodes, r.MaxNodes = 1, 1
+	}
+	if len(r.PerNode) == 0 {
+		r.PerNode = []int{1}
+	}
+	r.LastCall = cmp.Or(r.LastCall, DefaultLastCall)
+	r.GrowAfter = cmp.Or(r.GrowAfter, DefaultGrowAfter)
+	if r.PerGPU > 1 {
 		j.Ranks.Visibility = cmp.Or(j.Ranks.Visibility, rankenv.SeeOwn)
 	}
 	j.Ranks.defaults()
-	j.Health.defaults()
+	j.Health.Preflight = cmp.Or(j.Health.Preflight, preflight.Warn)
+	j.Health.Bundle = cmp.Or(j.Health.Bundle, "on")
+	if j.Health.ExcludeAfter > 0 {
+		j.Health.ExcludeFor = cmp.Or(j.Health.ExcludeFor, DefaultExcludeFor)
+	}
 	j.Output.defaults()
 	if j.Restarts.ReplicaGroups > 0 {
 		j.Restarts.MinGroups = cmp.Or(j.Restarts.MinGroups, 1)
@@ -76,31 +88,12 @@ func (j *Job) defaults() {
 	j.WorkspaceLimit = cmp.Or(j.WorkspaceLimit, DefaultWorkspaceLimit)
 }
 
-func (r *Resources) defaults() {
-	if r.MinNodes == 0 && r.MaxNodes == 0 {
-		r.MinNodes, r.MaxNodes = 1, 1
-	}
-	if len(r.PerNode) == 0 {
-		r.PerNode = []int{1}
-	}
-	r.LastCall = cmp.Or(r.LastCall, DefaultLastCall)
-	r.GrowAfter = cmp.Or(r.GrowAfter, DefaultGrowAfter)
-}
-
 func (r *Ranks) defaults() {
 	r.Preset = cmp.Or(r.Preset, "auto")
 	r.Visibility = cmp.Or(r.Visibility, rankenv.SeeJob)
 	r.Bind = cmp.Or(r.Bind, string(bind.Auto))
 	r.Store = cmp.Or(r.Store, storeGolaunch)
 	r.Role = cmp.Or(r.Role, "default")
-}
-
-func (h *Health) defaults() {
-	h.Preflight = cmp.Or(h.Preflight, preflight.Warn)
-	h.Bundle = cmp.Or(h.Bundle, "on")
-	if h.ExcludeAfter > 0 {
-		h.ExcludeFor = cmp.Or(h.ExcludeFor, DefaultExcludeFor)
-	}
 }
 
 func (o *Output) defaults() {
@@ -121,9 +114,13 @@ func (j Job) check() error {
 		return usage.Errorf("no command; say what to run after --")
 	case !validID(j.ID):
 		return usage.Errorf("job id %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit", j.ID)
+	case j.Workspace != "" && j.Dir != "" && !filepath.IsLocal(j.Dir):
+		return usage.Errorf("working directory %q: with a workspace, a directory in it", j.Dir)
+	case j.Workspace != "" && (j.WorkspaceLimit < 0 || j.WorkspaceLimit > workspace.MaxLimit):
+		return usage.Errorf("workspace limit %d: at most %s", j.WorkspaceLimit, workspace.Size(workspace.MaxLimit))
 	}
 	for _, check := range []func() error{
-		j.checkWorkspace, j.Resources.check, j.Ranks.check, j.Restarts.check, j.checkGroups, j.Stopping.check, j.Health.check, j.Output.check, j.Network.check,
+		j.Resources.check, j.Ranks.check, j.Restarts.check, j.checkGroups, j.Stopping.check, j.Health.check, j.Output.check, j.Network.check,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -151,17 +148,6 @@ func (j Job) check() error {
 		return usage.Errorf("gpu visibility %q: of ranks that share a GPU, each sees only that one, as cuda:0; leave it out", j.Ranks.Visibility)
 	case j.Resources.OwnGPUs != "" && (c.Coordinator != "" || simulate):
 		return usage.Errorf("gpu ids: these nodes have no GPUs of this machine to choose from")
-	}
-	return nil
-}
-
-func (j Job) checkWorkspace() error {
-	switch {
-	case j.Workspace == "":
-	case j.Dir != "" && !filepath.IsLocal(j.Dir):
-		return usage.Errorf("working directory %q: with a workspace, a directory in it", j.Dir)
-	case j.WorkspaceLimit < 0 || j.WorkspaceLimit > workspace.MaxLimit:
-		return usage.Errorf("workspace limit %d: at most %s", j.WorkspaceLimit, workspace.Size(workspace.MaxLimit))
 	}
 	return nil
 }
@@ -348,11 +334,11 @@ func (h Health) check() error {
 }
 
 func (o Output) check() error {
-	if o.LogLimit < 0 {
+	switch {
+	case o.LogLimit < 0:
 		return usage.Errorf("log limit %d bytes: at least 0", o.LogLimit)
-	}
-	if err := o.validateFold(); err != nil {
-		return usage.Errorf("%v", err)
+	case !slices.Contains([]string{"", "auto", "on", "off"}, o.Fold):
+		return usage.Errorf("fold %q: auto, on or off", o.Fold)
 	}
 	if err := (*torchoutput.Output)(o.Torch).Validate(); err != nil {
 		return usage.Errorf("%v", err)
@@ -369,12 +355,6 @@ func (n Network) check() error {
 	}
 	_, err := portRange(n.PortRange)
 	return err
-}
-
-// newID returns an ID that contains the present time and random letters, so that it is unique among
-// the log directories of a machine.
-func newID() string {
-	return time.Now().UTC().Format("20060102-150405") + "-" + strings.ToLower(rand.Text()[:5])
 }
 
 func validID(s string) bool {
