@@ -42,7 +42,6 @@ func newAgent(s *cli.Console) *cobra.Command {
 	f.StringVar(&o.Spot, "spot-notice", "", "`cloud` to ask for notices that it takes this machine back: aws, gcp or azure")
 	f.BoolVar(&o.drain, "drain", false, "ask the node's agent to leave once no job needs it, and wait until it has")
 	f.BoolVar(&o.noWait, "no-wait", false, "with --drain: do not wait")
-	cli.CompleteFlags(c)
 	c.RunE = s.Run(func(*cobra.Command, []string) (int, error) {
 		if f.Changed("num-gpus") {
 			o.GPUs = &o.gpus

@@ -38,7 +38,6 @@ func newDoctor(s *cli.Console) *cobra.Command {
 	f.BoolVar(&o.fabric, "fabric", false, "test how nodes communicate, in a job with the flags of golaunch run: --nodes, --gpus-per-node, ...")
 	f.StringVar(&o.check.Library, "libnccl", "", "with --fabric: load this `file`, not the libnccl.so.2 of the Python environment or the loader")
 	f.DurationVar(&o.check.Limit, "test-limit", 0, "with --fabric: how long one test may take (2s; 20s with GPUs)")
-	cli.CompleteFlags(c)
 	var jobs string // a flag of a job that the command line gives; variables do not count
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {

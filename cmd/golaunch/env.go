@@ -24,7 +24,6 @@ func newEnv(s *cli.Console) *cobra.Command {
 	var o jobflags.Flags
 	c := cli.NewVerb("env [flags]", "show the environment of a rank on this machine, and its network", jobflags.AfterDashes)
 	o.Declare(c.Flags())
-	cli.CompleteFlags(c)
 	c.RunE = s.Run(func(c *cobra.Command, args []string) (int, error) { return 0, runEnv(&o, s, c.Flags(), args) })
 	return c
 }

@@ -37,7 +37,6 @@ func newPlan(s *cli.Console) *cobra.Command {
 	f.StringArrayVar(&o.declared, "node", nil, "plan for this node, `NAME,ADDRESS[,GPUS]`; repeat it for more")
 	f.BoolVar(&o.explain, "explain", false, "print every variable of one rank, with its source and reason")
 	f.IntVar(&o.rank, "rank", 0, "the rank that --explain is about")
-	cli.CompleteFlags(c)
 	c.ValidArgsFunction = cli.CompleteCommand
 	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return 0, o.run(s, f, args) })
 	return c

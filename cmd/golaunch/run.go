@@ -35,7 +35,6 @@ func newRun(s *cli.Console, name string) *cobra.Command {
 		c.InitDefaultHelpFlag() // before the next flag
 		c.Flags().BoolVarP(&showVersion, "version", "v", false, "version for golaunch")
 	}
-	cli.CompleteFlags(c)
 	c.ValidArgsFunction = cli.CompleteCommand
 	c.PreRun = func(c *cobra.Command, args []string) { nothing = len(args) == 0 && c.Flags().NFlag() == 0 }
 	runs := s.Run(func(c *cobra.Command, args []string) (int, error) {

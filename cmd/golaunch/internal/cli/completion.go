@@ -31,22 +31,18 @@ var choices = map[string][]cobra.Completion{
 	"nproc-per-node": {"gpu", "cpu", "auto"},
 }
 
-// CompleteFlags lets the shell complete the values of a verb's flags.
-func CompleteFlags(c *cobra.Command) {
-	for name, values := range choices {
-		if c.Flags().Lookup(name) == nil {
-			continue
+// prepareCompletion lets the shell complete the values of flags, and removes the backquotes around
+// value names from the help that shells show.
+func prepareCompletion(c *cobra.Command) {
+	c.Flags().VisitAll(func(flag *pflag.Flag) {
+		_, flag.Usage = pflag.UnquoteUsage(flag)
+		if values := choices[flag.Name]; values != nil {
+			// The only possible errors are an unknown flag and a second registration.
+			_ = c.RegisterFlagCompletionFunc(flag.Name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 		}
-		// The only possible errors are an unknown flag and a second registration.
-		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
-}
-
-// unquote removes the backquotes around value names from the help that shells show.
-func unquote(c *cobra.Command) {
-	c.Flags().VisitAll(func(flag *pflag.Flag) { _, flag.Usage = pflag.UnquoteUsage(flag) })
+	})
 	for _, verb := range c.Commands() {
-		unquote(verb)
+		prepareCompletion(verb)
 	}
 }
 

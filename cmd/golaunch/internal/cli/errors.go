@@ -20,7 +20,7 @@ import (
 func (s *Console) Execute(root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
-		unquote(root)
+		prepareCompletion(root)
 	}
 	c, err := root.ExecuteC()
 	if err == nil {
