@@ -115,7 +115,11 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if err != nil {
 		return code, err
 	}
-	place, join, err := a.joining(ctx, addrs)
+	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
+	if err != nil {
+		return 0, err
+	}
+	place, join, err := a.joining(ctx, addrs, token)
 	if err != nil {
 		return 0, err
 	}
@@ -131,7 +135,7 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if err := (Ranks{Preload: a.Preload}).checkPreload(); err != nil {
 		return 0, err
 	}
-	node, owned, err := a.node(place, join, n, merged)
+	node, owned, err := a.node(place, join, token, n, merged)
 	if err != nil {
 		return 0, err
 	}
@@ -148,7 +152,7 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 		err = errors.Join(err, owned.Close())
 		if r, ok := errors.AsType[*session.RefusedError](err); ok && a.chosenName(place) == "" && r.Another() != "" {
 			a.Say(err.Error() + "; it joins as " + r.Another())
-			err = a.joinAs(ctx, r.Another(), place, join, n, merged)
+			err = a.joinAs(ctx, r.Another(), place, join, token, n, merged)
 		}
 		served <- err
 	}()
@@ -166,13 +170,9 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 }
 
 // joinAs runs the agent under another name.
-func (a Agent) joinAs(ctx context.Context, name string, place *schedenv.Place, join session.Options, n *signals.Node, merged *signals.Merged) error {
-	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
-	if err != nil {
-		return err
-	}
+func (a Agent) joinAs(ctx context.Context, name string, place *schedenv.Place, join session.Options, token mtls.Token, n *signals.Node, merged *signals.Merged) error {
 	join.Node.Name, join.TLS = name, mtls.Client(token, mtls.Identity{Node: name})
-	node, owned, err := a.node(place, join, n, merged)
+	node, owned, err := a.node(place, join, token, n, merged)
 	if err != nil {
 		return err
 	}
@@ -181,16 +181,12 @@ func (a Agent) joinAs(ctx context.Context, name string, place *schedenv.Place, j
 }
 
 // node makes the agent, which obeys n. No other agent gets its directory until owned is closed.
-func (a Agent) node(place *schedenv.Place, join session.Options, n *signals.Node, merged *signals.Merged) (node agent.Agent, owned io.Closer, err error) {
+func (a Agent) node(place *schedenv.Place, join session.Options, token mtls.Token, n *signals.Node, merged *signals.Merged) (node agent.Agent, owned io.Closer, err error) {
 	base, err := jobdir.Base(a.LogDir)
 	if err != nil {
 		return agent.Agent{}, nil, err
 	}
 	listens, err := portRange(a.PortRange)
-	if err != nil {
-		return agent.Agent{}, nil, err
-	}
-	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
 		return agent.Agent{}, nil, err
 	}
@@ -274,11 +270,7 @@ func (a Agent) chosenName(place *schedenv.Place) string {
 
 // joining returns the options with which this node joins: what the node is, and where the
 // coordinators are. Without a scheduler, place is nil.
-func (a Agent) joining(ctx context.Context, addrs []string) (place *schedenv.Place, join session.Options, err error) {
-	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
-	if err != nil {
-		return nil, join, err
-	}
+func (a Agent) joining(ctx context.Context, addrs []string, token mtls.Token) (place *schedenv.Place, join session.Options, err error) {
 	if place, err = schedenv.Find(schedenv.Here()); err != nil {
 		place = nil // an agent runs without a scheduler too
 	}
