@@ -247,13 +247,9 @@ func (j Job) remote() (replica.Submission, error) {
 	s.Job.FixedPool = false
 	s.Detached, s.Within, s.Backfill, s.GPUs = j.Cluster.Detached, j.Cluster.Within, j.Cluster.Backfill, j.Cluster.GPUs
 	s.Priority = cluster.Priority(j.Cluster.Priority)
-	user, err := j.userEnv()
+	err := j.resolveEnv()
 	if err != nil {
 		return s, err
-	}
-	j.Env = nil
-	for _, v := range user {
-		j.Env = append(j.Env, v.Name+"="+v.Value)
 	}
 	if j.Dir == "" && j.Workspace == "" {
 		if j.Dir, err = os.Getwd(); err != nil {

@@ -59,6 +59,16 @@ func (j Job) userEnv() ([]rankenv.Var, error) {
 	return vars, nil
 }
 
+// resolveEnv replaces each entry NAME of Env by this process's value, which other machines lack.
+func (j *Job) resolveEnv() error {
+	user, err := j.userEnv()
+	j.Env = nil
+	for _, v := range user {
+		j.Env = append(j.Env, v.Name+"="+v.Value)
+	}
+	return err
+}
+
 // presets returns the variables for the fabric, for NCCL's profiler, and for the time at which the
 // allocation ends. The user's own variables have precedence.
 func (j Job) presets(addr netip.Addr) (func(network string) []rankenv.Var, error) {

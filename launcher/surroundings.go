@@ -158,13 +158,8 @@ func (j *Job) takeHosts() error {
 			return usage.Errorf("%v", err)
 		}
 	}
-	user, err := j.userEnv()
-	if err != nil {
+	if err := j.resolveEnv(); err != nil {
 		return err
-	}
-	j.Env = nil
-	for _, v := range user { // an entry NAME has got this process's value, which other machines lack
-		j.Env = append(j.Env, v.Name+"="+v.Value)
 	}
 	r := &j.Resources
 	if r.MinNodes == 0 && r.MaxNodes == 0 {
