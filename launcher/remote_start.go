@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/wire/mtls"
-	"github.com/golaunch/golaunch/launcher/internal/enlist"
 	"github.com/golaunch/golaunch/launcher/internal/hostfile"
 	"github.com/golaunch/golaunch/launcher/internal/slurm"
 	"github.com/golaunch/golaunch/launcher/internal/ssh"
@@ -76,12 +76,28 @@ func (l *localRun) bySlurm(ctx context.Context) (report.Result, error) {
 		if err != nil {
 			return err
 		}
-		self, err := enlist.Golaunch(l.job.Network.Golaunch)
+		self, err := l.job.Network.golaunch()
 		if err != nil {
 			return err
 		}
 		return step.Run(ctx, self, order)
 	})
+}
+
+// golaunch returns the path of the golaunch command on other machines: the chosen path, or else the
+// one in this machine's PATH.
+func (n Network) golaunch() (string, error) {
+	if n.Golaunch != "" {
+		return n.Golaunch, nil
+	}
+	path, err := exec.LookPath("golaunch")
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot start golaunch on the nodes: %w; install golaunch here and there at the same path", err)
+	}
+	return path, nil
 }
 
 // holdsMore records how many GPUs the job holds. That may be more than Slurm has given to the tasks
@@ -107,7 +123,7 @@ func (l *localRun) overSSH(ctx context.Context) (report.Result, error) {
 }
 
 func (l *localRun) fleet(e enlistment) (*ssh.Fleet, error) {
-	exe, err := enlist.Golaunch(l.job.Network.Golaunch)
+	exe, err := l.job.Network.golaunch()
 	if err != nil {
 		return nil, err
 	}

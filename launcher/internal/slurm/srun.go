@@ -17,7 +17,6 @@ import (
 
 	"github.com/golaunch/golaunch/internal/host/helper"
 	"github.com/golaunch/golaunch/internal/process/internalverbs"
-	"github.com/golaunch/golaunch/launcher/internal/enlist"
 )
 
 // Step is a job step with one task on each node of the allocation.
@@ -43,7 +42,7 @@ func (s Step) Run(ctx context.Context, golaunch string, enlistment []byte) error
 	cmd := exec.CommandContext(ctx, "srun", append(s.flags(), golaunch, internalverbs.Node)...)
 	cmd.Env, cmd.Stdin = slices.DeleteFunc(helper.Env(), narrows), bytes.NewReader(enlistment)
 	if s.Groups > 0 { // standard input reaches only the first component of a heterogeneous job
-		cmd.Env, cmd.Stdin = append(cmd.Env, enlist.Variable+"="+string(enlistment)), nil
+		cmd.Env, cmd.Stdin = append(cmd.Env, helper.Enlistment+"="+string(enlistment)), nil
 	}
 	// When ctx ends, do not kill srun at once: the agents end by themselves after the job, and then
 	// srun ends.
@@ -58,10 +57,10 @@ func (s Step) Run(ctx context.Context, golaunch string, enlistment []byte) error
 		err = cmd.Start()
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w; it wants Slurm's commands in PATH, or --scheduler none", enlist.ErrUnstarted, err)
+		return fmt.Errorf("cannot start golaunch on the nodes: %w; it wants Slurm's commands in PATH, or --scheduler none", err)
 	}
 	if err := errors.Join(output.Wait(), cmd.Wait()); err != nil {
-		return fmt.Errorf("%w: srun ended: %w", enlist.ErrUnstarted, err)
+		return fmt.Errorf("cannot start golaunch on the nodes: srun ended: %w", err)
 	}
 	return nil
 }
@@ -78,7 +77,7 @@ func (s Step) flags() []string {
 		"--job-name=golaunch", "--quit-on-interrupt", "--kill-on-bad-exit=" + kill,
 	}
 	if list, ok := os.LookupEnv("SLURM_EXPORT_ENV"); ok && !strings.HasPrefix(list, "ALL") { // as after sbatch --export=NONE
-		flags = append(flags, "--export="+strings.TrimPrefix(strings.Trim(list, ",")+","+enlist.Variable, "NONE,"))
+		flags = append(flags, "--export="+strings.TrimPrefix(strings.Trim(list, ",")+","+helper.Enlistment, "NONE,"))
 	}
 	if s.Groups > 0 {
 		return append(flags, fmt.Sprintf("--het-group=0-%d", s.Groups-1))
