@@ -16,7 +16,7 @@ func (s *State) enter(e *entry) {
 	if e.yields != nil {
 		return // another job gets the nodes that the job still holds
 	}
-	e.wait.begin(len(e.held) > 0 && e.state.LastCall() == 0)
+	e.wait = wait{queued: true, repair: len(e.held) > 0 && e.state.LastCall() == 0}
 	if e.queue.first == e {
 		e.queue.first = nil // the job may need other nodes than before
 	}
@@ -27,7 +27,7 @@ func (s *State) enter(e *entry) {
 func (s *State) leave(e *entry) {
 	if e.wait.queued {
 		e.queue.waiting = slices.DeleteFunc(e.queue.waiting, func(o *entry) bool { return o == e })
-		e.wait.end()
+		e.wait.queued = false
 		e.queue.mark(s, false)
 	}
 }
@@ -70,7 +70,7 @@ func (s *State) order(q *queue) {
 			}
 		}
 		for _, e := range q.waiting {
-			e.wait.stand(ahead[e.purse()], s.exceeds(e))
+			e.wait.ahead, e.wait.over = ahead[e.purse()], s.exceeds(e)
 		}
 	}
 	slices.SortStableFunc(q.waiting, s.byTurn)
@@ -78,7 +78,7 @@ func (s *State) order(q *queue) {
 
 // serveFirst tries the first job of a queue, and reports whether the job got any node.
 func (s *State) serveFirst(e *entry, better bool) bool {
-	e.wait.skip(false)
+	e.wait.skipped = false
 	why, futile := s.futile(e, better)
 	if !futile {
 		plan, whole, err := s.solve(e, nil)
@@ -86,10 +86,10 @@ func (s *State) serveFirst(e *entry, better bool) bool {
 			s.grant(e, plan, whole)
 			return true
 		}
-		e.wait.try(true)
+		e.wait.tried = true
 		why = err.Error()
 	}
-	e.wait.takeTurn()
+	e.wait.turn = true
 	if (better || !futile) && s.preempt(e) && s.preempting(e) == "" {
 		return false // the preempted jobs have given up their nodes at once, so serve tries this queue again
 	}
@@ -132,7 +132,7 @@ func (s *State) serveOthers(q *queue, better bool) {
 		} else if i == 0 {
 			continue
 		}
-		e.wait.try(false)
+		e.wait.tried = false
 		if !e.wait.queued || s.startWithLess(e) {
 			continue
 		}
@@ -144,7 +144,7 @@ func (s *State) serveOthers(q *queue, better bool) {
 		}
 		if e.wait.behind != before {
 			s.tell(e, "waiting behind "+before.name(e)+", which needs "+needs(before))
-			e.wait.tellBehind(before)
+			e.wait.behind = before
 		}
 		before = e
 	}
@@ -173,7 +173,7 @@ func (s *State) startWithLess(e *entry) bool {
 
 // tell reports to a job why it waits, if the reason has changed.
 func (s *State) tell(e *entry, why string) {
-	e.wait.tellBehind(nil)
+	e.wait.behind = nil
 	if e.wait.told != why {
 		s.step(e, job.Queued{Why: why})
 	}
@@ -213,7 +213,7 @@ func (s *State) backfill(e *entry, better bool, failed map[string]bool) bool {
 	}
 	plan, whole, err := s.solve(e, e.queue.shadow)
 	if err != nil {
-		e.wait.skip(true)
+		e.wait.skipped = true
 		failed[alike] = alike != ""
 		return false
 	}

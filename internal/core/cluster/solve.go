@@ -24,7 +24,7 @@ func (s *State) solve(e *entry, except map[string]bool) (p placement.Plan, whole
 			}
 		}
 	}
-	e.wait.need(0, 0)
+	e.wait.nodes, e.wait.gpus = 0, 0
 	if e.queue.reservation == nil {
 		e.expect(r, err, s.usable-len(except))
 	}
@@ -46,7 +46,7 @@ func (e *entry) expect(r placement.Request, err error, usable int) {
 	if ok && short.Missing > 0 && !byScore(r) && len(e.held) == 0 && r.Order.By != placement.ByList {
 		nodes = usable + short.Missing
 	}
-	e.wait.need(nodes, gpus)
+	e.wait.nodes, e.wait.gpus = nodes, gpus
 }
 
 // byScore reports whether a request places ranks on the nodes with the best score, in any order and

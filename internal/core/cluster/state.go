@@ -109,16 +109,6 @@ type wait struct {
 	skipped, turn, ahead, over bool
 }
 
-func (w *wait) begin(repair bool)      { *w = wait{queued: true, repair: repair} }
-func (w *wait) end()                   { w.queued = false }
-func (w *wait) tell(why string)        { w.told = why }
-func (w *wait) tellBehind(e *entry)    { w.behind = e }
-func (w *wait) try(tried bool)         { w.tried = tried }
-func (w *wait) skip(skipped bool)      { w.skipped = skipped }
-func (w *wait) takeTurn()              { w.turn = true }
-func (w *wait) stand(ahead, over bool) { w.ahead, w.over = ahead, over }
-func (w *wait) need(nodes, gpus int)   { w.nodes, w.gpus = nodes, gpus }
-
 // queue has the jobs that wait for nodes of the cluster, or of one reservation.
 type queue struct {
 	reservation *entry

@@ -234,10 +234,9 @@ func (s *State) step(e *entry, ev job.Event) {
 func (e *entry) note(ev job.Event, actions []job.Action) {
 	switch ev := ev.(type) {
 	case job.Queued:
-		e.wait.tell(ev.Why)
+		e.wait.told = ev.Why
 	case job.Joined:
-		e.wait.tell("")
-		e.wait.tellBehind(nil)
+		e.wait.told, e.wait.behind = "", nil
 	case job.Draining:
 		e.leaving[ev.Node] = true
 	case job.TimedOut:
