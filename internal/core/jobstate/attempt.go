@@ -127,7 +127,7 @@ func (u *unit) evidence(cancels int) job.Evidence {
 // fail stops the units whose attempts a failure has ended. Either these units restart together,
 // which counts as one restart, or the job ends.
 func (s *State) fail(f *fault, units ...*unit) string {
-	s.weigh(f, f.Rank)
+	s.verdicts.weigh(f, f.Rank)
 	for i, u := range units {
 		own := f
 		if i > 0 && s.grouped() { // each group has a budget of its own

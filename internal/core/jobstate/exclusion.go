@@ -118,7 +118,7 @@ func (s *State) quarantine(f *fault) {
 func (s *State) quarantineLast() {
 	for i := range s.progress.units {
 		if f := s.progress.units[i].cause; f != nil && !f.decided {
-			f.decide()
+			f.decided = true
 			s.quarantine(f)
 		}
 	}

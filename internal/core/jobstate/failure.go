@@ -28,13 +28,6 @@ type fault struct {
 	weighed map[int]bool
 }
 
-func (f *fault) weigh(rank int) {
-	if f.weighed == nil {
-		f.weighed = map[int]bool{}
-	}
-	f.weighed[rank] = true
-}
-
 func (f *fault) addFurther() { f.Further++ }
 
 // clone returns the same fault for another unit.
@@ -49,10 +42,6 @@ func (f *fault) replaces(old *fault) {
 	f.Further += old.Further
 	f.weighed = old.weighed
 }
-
-func (f *fault) decide()                     { f.decided = true }
-func (f *fault) setTold(told bool)           { f.told = told }
-func (f *fault) setVerdict(v report.Verdict) { f.Verdict = v }
 
 // started reports whether the process could be started at all.
 func (f *fault) started() bool { return f.Exit.Started() }
@@ -101,10 +90,21 @@ type verdicts struct {
 const maxWeighed = 64
 
 func (v *verdicts) full() bool { return v.weighed >= maxWeighed }
-func (v *verdicts) weigh()     { v.weighed++ }
+
+// weigh notes that a rank's failure was weighed as the reason of a fault.
+func (v *verdicts) weigh(f *fault, rank int) {
+	if f.weighed == nil {
+		f.weighed = map[int]bool{}
+	}
+	f.weighed[rank] = true
+	v.weighed++
+}
 
 // decide subtracts the ranks of a fault from the weighed ones.
-func (v *verdicts) decide(f *fault) { v.weighed -= len(f.weighed) }
+func (v *verdicts) decide(f *fault) {
+	f.decided = true
+	v.weighed -= len(f.weighed)
+}
 
 // judge returns the verdict on a single failure.
 func (v *verdicts) judge(f report.Failure, rules string) report.Verdict {
@@ -150,7 +150,7 @@ func (s *State) blame(u *unit, f report.Failure, ev job.Exited) string {
 	if !s.weighs(u, f.Rank) {
 		return s.step.ignore()
 	}
-	s.weigh(u.cause, f.Rank)
+	s.verdicts.weigh(u.cause, f.Rank)
 	if !ev.Told {
 		u.cause.addFurther()
 	}
@@ -158,7 +158,7 @@ func (s *State) blame(u *unit, f report.Failure, ev job.Exited) string {
 		return ""
 	}
 	other := s.fault(f)
-	other.setTold(ev.Told)
+	other.told = ev.Told
 	s.step.judge(other.Verdict)
 	return s.explain(u, other)
 }
@@ -171,11 +171,6 @@ func (s *State) weighs(u *unit, rank int) bool {
 		return false
 	}
 	return !s.decided() || s.ending.fatal == u.id
-}
-
-func (s *State) weigh(f *fault, rank int) {
-	f.weigh(rank)
-	s.verdicts.weigh()
 }
 
 // Weighs reports whether the evidence of a rank (Tail, Traceback and Kernel) can change the verdict
@@ -229,10 +224,9 @@ func code(f report.Failure) int {
 // budget, or the end of the job.
 func (s *State) decide(u *unit) string {
 	f := u.cause
-	f.decide()
 	s.verdicts.decide(f)
 	if f.Rank >= 0 && !f.Hung {
-		f.setVerdict(s.tallyOf(u).recur(f.Failure, s.verdicts.parsed(s.spec.Rules)))
+		f.Verdict = s.tallyOf(u).recur(f.Failure, s.verdicts.parsed(s.spec.Rules))
 	}
 	s.quarantine(f)
 	free := s.free(f)

@@ -115,7 +115,7 @@ func (m *master) renew() {
 // drop forgets the questions to a node rank, since the node rank gets another node.
 func (m *master) drop(nodeRank int) {
 	m.dropAnswers(nodeRank)
-	m.dropAsked(nodeRank)
+	delete(m.asked, nodeRank)
 	if nodeRank == m.home {
 		m.dropQuestion()
 		m.closePort()
@@ -127,8 +127,6 @@ func (m *master) launch()    { m.launched = true }
 
 // adopt begins a plan: none of its nodes has been asked.
 func (m *master) adopt() { clear(m.asked) }
-
-func (m *master) dropAsked(nodeRank int) { delete(m.asked, nodeRank) }
 
 // askReach notes that a node rank is asked whether it reaches the port of a master.
 func (ms *masters) askReach(m *master, nodeRank int) {

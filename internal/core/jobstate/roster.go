@@ -262,7 +262,7 @@ func (s *State) nodeGone(n *jobNode) string {
 	for i := range units {
 		u := &units[i]
 		if lived[i] && s.weighs(u, loss.Rank) {
-			s.weigh(u.cause, loss.Rank)
+			s.verdicts.weigh(u.cause, loss.Rank)
 			reason = words.Also(reason, s.explain(u, loss))
 		}
 		switch {

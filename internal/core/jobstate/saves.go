@@ -84,14 +84,9 @@ func (s *saves) prove(save report.Save, by writer, shared bool) (whole report.Sa
 	if s.last != nil && (!s.last.Began.Before(save.Began) || s.repeats(save)) {
 		return save, false
 	}
-	s.supersede(by.unit, save.Began)
+	// Agents have not given up older checkpoints yet.
+	s.drop(func(f inFlight, w writer) bool { return w.unit == by.unit && f.Began.Before(save.Began) })
 	return save, true
-}
-
-// supersede forgets the checkpoints that a unit has in flight and that are older than a checkpoint
-// that it has completed. Agents have not given up these older checkpoints yet.
-func (s *saves) supersede(unit int, began time.Time) {
-	s.drop(func(f inFlight, w writer) bool { return w.unit == unit && f.Began.Before(began) })
 }
 
 // drop forgets writers, and checkpoints that then have no writers.

@@ -58,13 +58,7 @@ type counts struct {
 	lost int
 }
 
-// begin resets the counts for an attempt whose members are all ordered to start.
-func (c *counts) begin(members int) { *c = counts{live: members, starting: members} }
-func (c *counts) launch(ranks int)  { c.left += ranks }
-func (c *counts) memberStarted()    { c.starting-- }
-func (c *counts) rankDone()         { c.left-- }
-func (c *counts) lose()             { c.lost++ }
-func (c *counts) memberGone()       { c.live-- }
+func (c *counts) lose() { c.lost++ }
 
 // notice is the notice of their end that a unit's ranks have got. It has the departure with the
 // least time (nil for none), and how many live members are ready for it. For the other fields see
@@ -148,7 +142,7 @@ func (p *progress) shrink() { p.units = p.units[:1] }
 // begin starts an attempt of a unit.
 func (p *progress) begin(u *unit) {
 	u.cause, u.notice, u.told, u.early, u.stall.told = nil, notice{}, false, nil, false
-	u.counts.begin(len(u.members))
+	u.counts = counts{live: len(u.members), starting: len(u.members)} // all are ordered to start
 	u.imports = job.Imports{}
 	p.meeting = ""
 	p.live += u.live
@@ -157,7 +151,7 @@ func (p *progress) begin(u *unit) {
 // launch notes that a member was ordered to start its ranks.
 func (p *progress) launch(u *unit, index int, g placement.Group) {
 	u.members[index] = member{live: true, left: len(g.Bundles)}
-	u.launch(len(g.Bundles))
+	u.left += len(g.Bundles)
 	for _, b := range g.Bundles {
 		p.done[b.Rank] = false
 	}
@@ -173,14 +167,14 @@ func (p *progress) started(u *unit, m *member, g placement.Group, ev job.Started
 		}
 	}
 	u.imports.Add(ev.Imports)
-	u.memberStarted()
+	u.starting--
 }
 
 // exit notes that a rank is done.
 func (p *progress) exit(u *unit, m *member, rank int) {
 	p.done[rank] = true
 	m.left--
-	u.rankDone()
+	u.left--
 }
 
 // settle notes that no process of a member lives.
@@ -188,7 +182,7 @@ func (p *progress) settle(u *unit, m *member) {
 	u.moves(m)
 	p.unready(u, m)
 	m.live = false
-	u.memberGone()
+	u.live--
 	p.live--
 }
 
