@@ -63,7 +63,8 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	if why := c.state.Capacity.Refuses(c.state.Epoch, node.Name, node.Labels[capacity.TagLabel]); why != "" {
 		return wire.Refused("node %s comes for request %s, which needs no node: %s", node.Name, node.Labels[capacity.TagLabel], why)
 	}
-	if twin := c.members[c.byAddr[node.Addr]]; twin != nil && !c.sharedAddr() && !twin.shares(node) {
+	sharedAddr := c.onlyJob != nil && c.onlyJob.Job.Request.SharedAddr
+	if twin := c.members[c.byAddr[node.Addr]]; twin != nil && !sharedAddr && !twin.shares(node) {
 		return wire.Refused("address %v is node %s's too; give each node the address at which the others reach it (--address or --interface)",
 			node.Addr, twin.name)
 	}
@@ -118,9 +119,6 @@ func (c *Coordinator) endIfTooFew(h *pb.Hello, err error) {
 	c.tooFewNodes = true
 	c.applyJobEvent(c.onlyJob, job.Cancel{Code: 2, Ending: report.EndProgram, Why: wire.Plain(why)})
 }
-
-// sharedAddr says that several nodes may share an address.
-func (c *Coordinator) sharedAddr() bool { return c.onlyJob != nil && c.onlyJob.Job.Request.SharedAddr }
 
 // maxSkew is how far apart two clocks may be before the coordinator warns. With a larger
 // difference, people can hardly compare the logs of the nodes.

@@ -62,16 +62,36 @@ func (s agentService) Join(stream pb.Rendezvous_JoinServer) error {
 	return s.serve(stream, h)
 }
 
-// receiveHello waits for an agent's first message.
+// receiveHello waits for an agent's first message. If the message does not arrive in time,
+// receiveHello returns, and its goroutine ends with the stream.
 func receiveHello(stream pb.Rendezvous_JoinServer, refusals *server.Refusals) (*pb.Hello, error) {
-	msg, err := receiveFirst(stream)
-	if err == nil && msg.GetHello() == nil {
-		err = wire.Refused("an agent must say hello first")
+	type message struct {
+		*pb.FromAgent
+		err error
 	}
-	if err != nil {
-		refusals.Agent(stream.Context(), err)
+	came := make(chan message, 1)
+	go func() {
+		msg, err := stream.Recv()
+		came <- message{msg, err}
+	}()
+	limit := time.NewTimer(server.HelloTimeout)
+	defer limit.Stop()
+	var err error
+	select {
+	case m := <-came:
+		switch {
+		case m.err != nil:
+			err = status.Error(codes.Canceled, "it left without giving a reason")
+		case m.GetHello() == nil:
+			err = wire.Refused("an agent must say hello first")
+		default:
+			return m.GetHello(), nil
+		}
+	case <-limit.C:
+		err = status.Error(codes.DeadlineExceeded, "it sent no hello")
 	}
-	return msg.GetHello(), err
+	refusals.Agent(stream.Context(), err)
+	return nil, err
 }
 
 // serve serves an agent that has said hello.
@@ -193,31 +213,6 @@ func (s agentService) awaitAdmission(ctx context.Context, answers <-chan admissi
 // Fetch serves a workspace to one agent.
 func (s agentService) Fetch(stream pb.Rendezvous_FetchServer) error {
 	return s.c.depot.Serve(stream, s.c.done, errEnding)
-}
-
-// receiveFirst waits for the first message of a stream. If the message does not arrive in time,
-// receiveFirst returns, and its goroutine ends with the stream.
-func receiveFirst(stream pb.Rendezvous_JoinServer) (*pb.FromAgent, error) {
-	limit := time.NewTimer(server.HelloTimeout)
-	defer limit.Stop()
-	type message struct {
-		*pb.FromAgent
-		err error
-	}
-	came := make(chan message, 1)
-	go func() {
-		msg, err := stream.Recv()
-		came <- message{msg, err}
-	}()
-	select {
-	case m := <-came:
-		if m.err != nil {
-			return nil, status.Error(codes.Canceled, "it left without giving a reason")
-		}
-		return m.FromAgent, nil
-	case <-limit.C:
-		return nil, status.Error(codes.DeadlineExceeded, "it sent no hello")
-	}
 }
 
 // answerHeartbeat answers a heartbeat at once. The goroutine that reads the stream calls it.

@@ -225,15 +225,8 @@ func (p *capacityPlanner) decide() {
 		p.want()
 	}
 	if !d.Next.IsZero() {
-		p.plan(later(d.Next, p.last.Add(decideEvery)))
+		p.plan(p.last.Add(max(decideEvery, d.Next.Sub(p.last))))
 	}
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // block reports a job for which the planner cannot request nodes, once for each reason.

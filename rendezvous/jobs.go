@@ -43,37 +43,6 @@ type jobTable struct {
 	stepped []*trackedJob
 }
 
-// of returns the tracked job of a record.
-func (t *jobTable) of(record *replica.Record) *trackedJob {
-	j := t.jobs[record.Job.ID]
-	if j == nil {
-		j = &trackedJob{watchers: map[*watcher]struct{}{}}
-		t.jobs[record.Job.ID] = j
-		if record.OnlyJob {
-			t.onlyJob = j
-		}
-	}
-	j.Record = record
-	return j
-}
-
-// nextStepped removes and returns a job whose replica groups may have changed, or nil.
-func (t *jobTable) nextStepped() *trackedJob {
-	if len(t.stepped) == 0 {
-		return nil
-	}
-	j := t.stepped[0]
-	t.stepped = t.stepped[1:]
-	return j
-}
-
-// forget forgets jobs that have ended long ago.
-func (t *jobTable) forget(ids []string) {
-	for _, id := range ids {
-		delete(t.jobs, id)
-	}
-}
-
 // reason is a text about the state after the log entry with this index.
 type reason struct {
 	index uint64
@@ -89,21 +58,24 @@ func (c *Coordinator) submit(s replica.Submission) {
 	c.apply(e)
 }
 
-// track returns the tracked job of a record. The job uses its workspace from then on.
+// track returns the tracked job of a record. The job's workspace is kept from then on until the job
+// is over.
 func (c *Coordinator) track(record *replica.Record) *trackedJob {
-	j := c.jobTable.of(record)
-	c.useWorkspace(j)
-	return j
-}
-
-// useWorkspace keeps the job's workspace from now until the job is over.
-func (c *Coordinator) useWorkspace(j *trackedJob) {
-	if j.Workspace.ID == "" || j.Result != nil || j.workspace != nil {
-		return
+	j := c.jobs[record.Job.ID]
+	if j == nil {
+		j = &trackedJob{watchers: map[*watcher]struct{}{}}
+		c.jobs[record.Job.ID] = j
+		if record.OnlyJob {
+			c.onlyJob = j
+		}
 	}
-	use := c.depot.Open(j.Workspace.ID)
-	j.workspace = use
-	go func() { _, _ = use.Load() }() // this finds the archive, or the error that agents get when they ask for it
+	j.Record = record
+	if j.Workspace.ID != "" && j.Result == nil && j.workspace == nil {
+		use := c.depot.Open(j.Workspace.ID)
+		j.workspace = use
+		go func() { _, _ = use.Load() }() // this finds the archive, or the error that agents get when they ask for it
+	}
+	return j
 }
 
 // close stops the job's timer, and ends the use of its workspace.
@@ -121,10 +93,6 @@ func (j *trackedJob) close() {
 // the step.
 func (c *Coordinator) perform(at time.Time, s replica.Step) {
 	j := c.track(c.state.Jobs[s.Job])
-	d := report.Decision{At: at.Local(), Reason: s.Reason, News: news(s)}
-	if s.Told {
-		d.Failure = j.failure(s)
-	}
 	c.audience.Stepped(at, s)
 	if c.cfg.onStep != nil {
 		c.cfg.onStep(c.state.Index, s)
@@ -147,7 +115,8 @@ func (c *Coordinator) perform(at time.Time, s replica.Step) {
 		c.tell(j, wire.Update{Granted: s.Granted})
 	}
 	if s.Told {
-		if c.audience.Observes() && j.OnlyJob {
+		d := report.Decision{At: at.Local(), Reason: s.Reason, News: news(s), Failure: j.failure(s)}
+		if j.OnlyJob {
 			c.log.Then(func() { c.audience.Decided(s.Event, d) })
 		}
 		c.tell(j, wire.Update{Decision: &d})
@@ -159,8 +128,10 @@ func (c *Coordinator) perform(at time.Time, s replica.Step) {
 
 // dropReplicas removes replica groups that no longer train from the cohorts of their jobs.
 func (c *Coordinator) dropReplicas() {
-	for j := c.nextStepped(); j != nil; j = c.nextStepped() {
-		j.cohorts.Drop()
+	for len(c.stepped) > 0 {
+		j := c.stepped[0]
+		c.stepped = c.stepped[1:]
+		j.cohorts.Drop() // it may step further jobs
 	}
 }
 

@@ -74,7 +74,8 @@ func replay(past log.Past, heard func(replica.Entry, replica.Outcome)) (*replica
 
 // openLog returns the past contents of the log, and opens the log for further entries.
 func (c *Coordinator) openLog() (past log.Past, err error) {
-	cfg := log.Config{Post: c.post, Snapshot: func() []byte { return c.state.Snapshot() }, Warn: c.warn, Lost: c.logLost}
+	cfg := log.Config{Post: c.post, Snapshot: func() []byte { return c.state.Snapshot() }, Warn: c.warn}
+	cfg.Lost = func(why error) { c.end.deposed = fmt.Errorf("%w (%w)", ErrDeposed, why) } // another coordinator may have replaced this one
 	switch {
 	case c.cfg.Term != nil:
 		c.succession.term = c.cfg.Term.term
@@ -90,9 +91,6 @@ func (c *Coordinator) openLog() (past log.Past, err error) {
 	c.succession.exclusive.Store(cfg.Storage == nil || !cfg.Storage.Shared())
 	return past, err
 }
-
-// logLost ends a coordinator that another coordinator may have replaced.
-func (c *Coordinator) logLost(why error) { c.end.deposed = fmt.Errorf("%w (%w)", ErrDeposed, why) }
 
 // replayJournal writes a past entry into the journal.
 func (c *Coordinator) replayJournal(e replica.Entry, o replica.Outcome) {
@@ -210,7 +208,9 @@ func (c *Coordinator) apply(e replica.Entry) {
 		}
 		c.order(node, "", wire.Leave{Why: "it was drained"})
 	}
-	c.forget(o.Forgotten)
+	for _, id := range o.Forgotten {
+		delete(c.jobs, id)
+	}
 	c.capacity.happened()
 }
 

@@ -136,17 +136,16 @@ func (s *succession) probed(v quorum.Voter, err error) {
 	case err != nil:
 		s.c.warn(fmt.Errorf("node %s cannot keep the state of the job, and is asked again: %w", v.Name, err))
 		if pause := s.voters.Failed(v, s.c.cfg.Lease); pause > 0 {
-			time.AfterFunc(pause, func() { s.c.post(s.probeAgain) })
+			time.AfterFunc(pause, func() {
+				s.c.post(func() {
+					s.voters.Resume()
+					s.update()
+				})
+			})
 		}
 	default:
 		s.voters.Succeeded(v)
 	}
-	s.update()
-}
-
-// probeAgain ends a pause after failed probes.
-func (s *succession) probeAgain() {
-	s.voters.Resume()
 	s.update()
 }
 

@@ -4,10 +4,8 @@ package audience
 import (
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/golaunch/golaunch/internal/core/job"
-	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/process/asyncwriter"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
@@ -55,19 +53,12 @@ func (a *Audience) Joined(n placement.Node) {
 	}
 }
 
-// Observes reports whether decisions have a listener.
-func (a *Audience) Observes() bool { return a.to.Observe != nil }
-
 // Decided reports a decision about the only job.
 func (a *Audience) Decided(ev job.Event, d report.Decision) {
-	a.messages.Say(func() { a.to.Observe(ev, d) })
+	if a.to.Observe != nil {
+		a.messages.Say(func() { a.to.Observe(ev, d) })
+	}
 }
-
-// Submitted begins the journal.
-func (a *Audience) Submitted(at time.Time, s replica.Submission) { a.journal.submitted(at, s) }
-
-// Stepped writes a step of a job into the journal, and the result if the job ends.
-func (a *Audience) Stepped(at time.Time, s replica.Step) { a.journal.stepped(at, s) }
 
 // Close waits, for a limited time, until everything is reported and written.
 func (a *Audience) Close() {

@@ -95,13 +95,14 @@ func newJournal(w io.Writer, warn func(error)) *journal {
 	return j
 }
 
-// submitted writes the first line.
-func (j *journal) submitted(at time.Time, s replica.Submission) {
-	j.add(jsonout.Event{Time: at, Event: eventSubmission, Detail: s})
+// Submitted begins the journal.
+func (a *Audience) Submitted(at time.Time, s replica.Submission) {
+	a.journal.add(jsonout.Event{Time: at, Event: eventSubmission, Detail: s})
 }
 
-// stepped writes a step of the job, and the result if it ends.
-func (j *journal) stepped(at time.Time, s replica.Step) {
+// Stepped writes a step of a job into the journal, and the result if the job ends.
+func (a *Audience) Stepped(at time.Time, s replica.Step) {
+	j := a.journal
 	if j == nil || s.Event == nil {
 		return
 	}
