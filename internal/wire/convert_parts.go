@@ -4,10 +4,10 @@ import (
 	"net/netip"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/wire/quorum"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
@@ -112,65 +112,6 @@ func toWorld(w *pb.World) job.World {
 	}
 }
 
-func fromResult(r report.Result) *pb.Result {
-	return &pb.Result{
-		Code: int32(r.Code), Ending: string(r.Ending), Reason: Plain(r.Reason), Cause: optional(r.Cause, fromFailure),
-		Attempts: int32(r.Attempts), Restarts: int32(r.Restarts), Goodput: optional(r.Goodput, fromGoodput),
-		Start: optional(r.Start, fromStart), Saves: optional(r.Saves, fromSaves),
-	}
-}
-
-func ToResult(r *pb.Result) report.Result {
-	return report.Result{
-		Code: int(r.GetCode()), Ending: report.Ending(r.GetEnding()), Reason: r.GetReason(), Cause: present(r.GetCause(), toFailure),
-		Attempts: int(r.GetAttempts()), Restarts: int(r.GetRestarts()), Goodput: present(r.GetGoodput(), toGoodput),
-		Start: present(r.GetStart(), toStart), Saves: present(r.GetSaves(), toSaves),
-	}
-}
-
-func fromFailure(f report.Failure) *pb.Failure {
-	return &pb.Failure{
-		Node: f.Node, Rank: int32(f.Rank), Gpu: optional(f.GPU, fromReportGPU), Attempt: int32(f.Attempt),
-		Exit: fromExit(f.Exit), At: fromTime(f.At), Lived: durationpb.New(f.Lived), Further: int32(f.Further), Step: f.Step, Kernel: []byte(tail(f.Kernel)),
-		Why: Plain(f.Why), Tail: []byte(tail(f.Tail)), Traceback: []byte(tail(f.Traceback)), Hung: f.Hung,
-		Verdict: fromVerdict(f.Verdict),
-	}
-}
-
-func fromVerdict(v report.Verdict) *pb.Verdict {
-	if v == (report.Verdict{}) {
-		return nil
-	}
-	return &pb.Verdict{
-		Action: string(v.Action), Cause: line(v.Cause, MaxLine), Title: Plain(v.Title), Quote: Plain(v.Quote), From: string(v.From),
-		Line: int32(v.Line), Victim: v.Victim, Remedy: Plain(v.Remedy),
-	}
-}
-
-func toVerdict(v *pb.Verdict) report.Verdict {
-	return report.Verdict{
-		Action: report.Action(v.GetAction()), Cause: v.GetCause(), Title: v.GetTitle(), Quote: v.GetQuote(), From: report.Source(v.GetFrom()),
-		Line: int(v.GetLine()), Victim: v.GetVictim(), Remedy: v.GetRemedy(),
-	}
-}
-
-func toFailure(f *pb.Failure) report.Failure {
-	return report.Failure{
-		Node: f.GetNode(), Rank: int(f.GetRank()), GPU: present(f.GetGpu(), toReportGPU), Attempt: int(f.GetAttempt()),
-		Exit: toExit(f.GetExit()), At: toTime(f.GetAt()), Lived: f.GetLived().AsDuration(), Further: int(f.GetFurther()), Step: f.GetStep(),
-		Kernel: string(tail(f.GetKernel())), Why: f.GetWhy(), Tail: string(tail(f.GetTail())), Traceback: string(tail(f.GetTraceback())),
-		Hung: f.GetHung(), Verdict: toVerdict(f.GetVerdict()),
-	}
-}
-
-func fromExit(e report.Exit) *pb.Exit {
-	return &pb.Exit{Code: int32(e.Code), Signal: int32(e.Signal), Oom: e.OOM, Spawn: Plain(e.Spawn)}
-}
-
-func toExit(e *pb.Exit) report.Exit {
-	return report.Exit{Code: int(e.GetCode()), Signal: int(e.GetSignal()), OOM: e.GetOom(), Spawn: Plain(e.GetSpawn())}
-}
-
 // fromTime and toTime keep the zero time zero.
 func fromTime(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
@@ -215,4 +156,29 @@ func present[A, B any](m *A, f func(*A) B) *B {
 		return nil
 	}
 	return new(f(m))
+}
+
+// FromVoter converts a voter; nil for no voter.
+func FromVoter(v quorum.Voter) *pb.Voter {
+	if v == (quorum.Voter{}) {
+		return nil
+	}
+	return &pb.Voter{Id: v.ID, Name: v.Name, Addr: v.Addr}
+}
+
+func ToVoter(v *pb.Voter) quorum.Voter {
+	return quorum.Voter{ID: v.GetId(), Name: v.GetName(), Addr: v.GetAddr()}
+}
+
+// FromWorkspace converts a workspace into a message; nil for none.
+func FromWorkspace(w report.Workspace) *pb.Workspace {
+	if w.ID == "" {
+		return nil
+	}
+	return &pb.Workspace{Id: w.ID, Bytes: w.Bytes, Files: int32(w.Files)}
+}
+
+// ToWorkspace converts a message, which may be nil, into a workspace.
+func ToWorkspace(m *pb.Workspace) report.Workspace {
+	return report.Workspace{ID: m.GetId(), Bytes: m.GetBytes(), Files: int(m.GetFiles())}
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/lighthouse"
 	"github.com/golaunch/golaunch/internal/wire/plainpb"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/launcher/report"
@@ -130,5 +131,52 @@ func toImports(m *pb.Imports) job.Imports {
 		Waited: max(0, m.GetWaited().AsDuration()), Took: max(0, m.GetTook().AsDuration()), Forked: int(m.GetForked()),
 		Forking: max(0, m.GetForking().AsDuration()), Why: Plain(m.GetWhy()),
 		Modules: Convert(m.GetModules()[:min(len(m.GetModules()), job.MaxModules)], toModule),
+	}
+}
+
+func fromReplica(r Replica) *pb.Replica {
+	q := r.Request
+	return &pb.Replica{
+		Unit: int32(r.Unit), Attempt: int32(r.Attempt), Id: Plain(q.ID), Call: q.Call, Again: q.Again,
+		ShrinkOnly: q.ShrinkOnly, CommitFailures: q.CommitFailures, Member: q.Member,
+	}
+}
+
+// ToReplica converts a report about a replica, whose group is its unit.
+func ToReplica(m *pb.Replica) Replica {
+	return Replica{
+		Unit: int(m.GetUnit()), Attempt: int(m.GetAttempt()),
+		Request: lighthouse.Request{
+			Replica: lighthouse.Replica{ID: Plain(m.GetId()), Group: int(m.GetUnit())}, Call: m.GetCall(), Again: m.GetAgain(),
+			ShrinkOnly: m.GetShrinkOnly(), CommitFailures: m.GetCommitFailures(), Member: m.GetMember(),
+		},
+	}
+}
+
+func fromCohort(q Cohort) *pb.ReplicaQuorum {
+	return &pb.ReplicaQuorum{
+		Unit: int32(q.Unit), Attempt: int32(q.Attempt), Replica: q.Replica, Call: q.Call, Id: q.ID, Created: fromTime(q.Created), Members: q.Members,
+	}
+}
+
+func toCohort(m *pb.ReplicaQuorum) Cohort {
+	return Cohort{
+		Unit: int(m.GetUnit()), Attempt: int(m.GetAttempt()), Replica: Plain(m.GetReplica()), Call: m.GetCall(),
+		ID: m.GetId(), Created: toTime(m.GetCreated()), Members: m.GetMembers(),
+	}
+}
+
+func fromSaved(e job.Saved) *pb.Saved {
+	return &pb.Saved{
+		Unit: int32(e.Unit), Attempt: int32(e.Attempt), State: string(e.State), Path: Plain(e.Path), Format: Plain(e.Format), Step: e.Step,
+		Bytes: e.Bytes, Shared: e.Shared, Ago: durationpb.New(e.Ago), Took: durationpb.New(e.Took), Why: Plain(e.Why),
+	}
+}
+
+func toSaved(node string, e *pb.Saved) job.Saved {
+	return job.Saved{
+		Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()), State: job.SaveState(e.GetState()), Path: e.GetPath(), Format: e.GetFormat(),
+		Step: max(0, e.GetStep()), Bytes: max(0, e.GetBytes()), Shared: e.GetShared(), Ago: max(0, e.GetAgo().AsDuration()),
+		Took: max(0, e.GetTook().AsDuration()), Why: e.GetWhy(),
 	}
 }

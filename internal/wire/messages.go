@@ -79,3 +79,12 @@ type (
 	// Restated ends the reports that [Restate] asked for.
 	Restated struct{}
 )
+
+// Update is one message to a client about a job. Exactly one field is set.
+type Update struct {
+	Decision *report.Decision
+	// Granted are the placement groups of a reservation.
+	Granted *placement.Plan
+	// Result is the last update.
+	Result *report.Result
+}
