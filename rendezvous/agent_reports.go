@@ -148,9 +148,7 @@ func (g groupedJob) Cohort() (id int64, members []lighthouse.Replica) {
 func (g groupedJob) Happened(ev job.Cohort) { g.c.applyJobEvent(g.j, ev) }
 
 func (g groupedJob) Answer(node string, cohort wire.Cohort) {
-	if m := g.c.members[node]; m != nil {
-		g.c.send(m, wire.FromOrder(wire.Order{Job: g.j.Job.ID, Do: cohort}))
-	}
+	g.c.order(node, g.j.Job.ID, cohort)
 }
 
 // sendResult tells an agent that a job is over.
@@ -159,7 +157,7 @@ func (c *Coordinator) sendResult(m *member, id string, j *trackedJob) {
 	if j != nil {
 		result = *j.Result
 	}
-	c.send(m, wire.FromOrder(wire.Order{Job: id, Do: job.Finish{Result: result}}))
+	c.sendOrder(m, id, job.Finish{Result: result})
 }
 
 // killUnknown kills attempts on a node that are not in the coordinator's log. It activates the node
@@ -188,7 +186,7 @@ func (c *Coordinator) killUnknown(m *member, msg *pb.FromAgent, ev job.Event) {
 // according to the log: these attempts are dead, because a later one runs.
 func (c *Coordinator) kill(m *member, id string, unit, attempt int) {
 	stop := func(attempt int) {
-		c.send(m, wire.FromOrder(wire.Order{Job: id, Do: job.Stop{Node: m.name, Unit: unit, Attempt: attempt, Kill: true}}))
+		c.sendOrder(m, id, job.Stop{Node: m.name, Unit: unit, Attempt: attempt, Kill: true})
 	}
 	stop(attempt)
 	if c.jobs[id] == nil {
@@ -206,15 +204,19 @@ func (c *Coordinator) kill(m *member, id string, unit, attempt int) {
 // it is back ([job.Rejoined]).
 func (c *Coordinator) order(node, job string, do any) {
 	if m := c.members[node]; m != nil {
-		for _, msg := range wire.FromOrders(wire.Order{Job: job, Do: do}) {
-			c.send(m, msg)
-		}
+		c.sendOrder(m, job, do)
 	}
 }
 
 func (c *Coordinator) broadcast(job string, do any) {
 	for _, m := range c.members {
-		c.send(m, wire.FromOrder(wire.Order{Job: job, Do: do}))
+		c.sendOrder(m, job, do)
+	}
+}
+
+func (c *Coordinator) sendOrder(m *member, job string, do any) {
+	for _, msg := range wire.FromOrder(wire.Order{Job: job, Do: do}) {
+		c.send(m, msg)
 	}
 }
 

@@ -98,7 +98,7 @@ func (c *Coordinator) admit(s *server.AgentStream, h *pb.Hello, from string) (*m
 	c.succession.offer(m, h.GetVoter())
 	switch {
 	case c.onlyJob != nil && c.onlyJob.Result != nil:
-		c.send(m, wire.FromOrder(wire.Order{Job: c.onlyJob.Job.ID, Do: job.Finish{Result: *c.onlyJob.Result}}))
+		c.sendOrder(m, c.onlyJob.Job.ID, job.Finish{Result: *c.onlyJob.Result})
 	case back && !m.inactive:
 		c.applyEvent(cluster.Rejoined{Node: m.name})
 	case back: // the agent has not reported yet what it runs

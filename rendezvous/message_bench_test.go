@@ -92,7 +92,7 @@ func BenchmarkMessage(b *testing.B) {
 		for _, size := range []int{20, 8 << 10} {
 			b.Run(fmt.Sprintf("together=%d/bytes=%d", orders/agents, size), func(b *testing.B) {
 				t := &reporter{
-					order:  wire.FromOrder(wire.Order{Job: "j1", Do: wire.Assign{Task: make([]byte, size)}}),
+					order:  wire.FromOrder(wire.Order{Job: "j1", Do: wire.Assign{Task: make([]byte, size)}})[0],
 					agents: make(chan chan int, agents), reports: make(chan struct{}, orders),
 				}
 				target, end := t.serve(b)

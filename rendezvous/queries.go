@@ -138,7 +138,7 @@ func (qs *queries) ask(q *query, node string) {
 	case m.stream != nil:
 		q.pending[node] = &pendingAnswer{}
 		delete(q.missing, node)
-		qs.c.send(m, wire.FromOrder(wire.Order{Job: q.Job, Do: wire.Ask{Question: q.questionFor(node), ID: q.id}}))
+		qs.c.sendOrder(m, q.Job, wire.Ask{Question: q.questionFor(node), ID: q.id})
 	case q.goesOn():
 		q.pending[node] = &pendingAnswer{}
 	default:

@@ -142,8 +142,8 @@ func ToEvent(node string, m *pb.FromAgent) job.Event {
 	return nil
 }
 
-// FromOrders converts an order into one or more messages. [Gather] makes one order of them.
-func FromOrders(o Order) (msgs []*pb.ToAgent) {
+// FromOrder converts an order into one or more messages. [Gather] makes one order of them.
+func FromOrder(o Order) (msgs []*pb.ToAgent) {
 	switch do := o.Do.(type) {
 	case job.Prepare:
 		msgs, do.Peers = ahead(o.Job, do.Peers)
@@ -152,11 +152,11 @@ func FromOrders(o Order) (msgs []*pb.ToAgent) {
 		msgs, do.Peers = ahead(o.Job, do.Peers)
 		o.Do = do
 	}
-	return append(msgs, FromOrder(o))
+	return append(msgs, fromOrder(o))
 }
 
-// FromOrder converts an order. It returns nil for an action that is not an agent's.
-func FromOrder(of Order) *pb.ToAgent {
+// fromOrder returns nil for an action that is not an agent's.
+func fromOrder(of Order) *pb.ToAgent {
 	msg := &pb.ToAgent{Job: of.Job}
 	switch o := of.Do.(type) {
 	case Assign:

@@ -67,7 +67,7 @@ func TestPeersOfAnyNumber(t *testing.T) {
 	} {
 		var before []netip.Addr
 		var whole any
-		for _, m := range FromOrders(Order{"j7", do}) {
+		for _, m := range FromOrder(Order{"j7", do}) {
 			if size := proto.Size(m); size > MaxPiece+1<<10 || m.GetJob() != "j7" || whole != nil {
 				t.Errorf("%T comes in a message of %d bytes of job %q, after %T", do, size, m.GetJob(), whole)
 			}
@@ -103,12 +103,12 @@ func TestOrdersArrive(t *testing.T) {
 		Ask{Question: Question{About: AboutGPUs}},
 		Ask{},
 	} {
-		m := wiretest.Arrives(t, FromOrder(Order{"j7", do}))
+		m := wiretest.Arrives(t, fromOrder(Order{"j7", do}))
 		if got := ToAction(start.Group.Node, m); !reflect.DeepEqual(got, do) || m.GetJob() != "j7" {
 			t.Errorf("got  %+v of job %s\nwant %+v", got, m.GetJob(), do)
 		}
 	}
-	if ToAction(start.Group.Node, &pb.ToAgent{}) != nil || FromOrder(Order{"j7", job.Wait{}}) != nil {
+	if ToAction(start.Group.Node, &pb.ToAgent{}) != nil || fromOrder(Order{"j7", job.Wait{}}) != nil {
 		t.Error("something that is no order was translated")
 	}
 }

@@ -51,9 +51,6 @@ type dialer struct {
 // process there names.
 const maxBelieved = 2
 
-// startOver makes an agent try the given places, and its first Target.
-func (d *dialer) startOver(addrs []string) { d.voters = append([]string{d.home}, addrs...) }
-
 // maxPlaces bounds the places that an agent tries.
 const maxPlaces = 4 * wire.MaxVoters
 
@@ -116,7 +113,7 @@ func (d *dialer) hear(err error, wait time.Duration) time.Duration {
 		e = h.of
 		d.addVoters(e.Addrs)
 	} else if elsewhere {
-		d.startOver(e.Addrs)
+		d.voters = append([]string{d.home}, e.Addrs...)
 	} else {
 		return wait
 	}
