@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -71,7 +72,7 @@ func bySeq(a, b *node) int { return cmp.Compare(a.seq, b.seq) }
 // file puts a node into the bucket of the nodes that are like it.
 func (s *supply) file(n *node) {
 	sh := shape{
-		gpus: len(n.GPUs), free: freeGPUs(n.Node), cpus: n.CPUs, memory: n.Memory,
+		gpus: len(n.GPUs), free: job.FreeGPUs(n.Node), cpus: n.CPUs, memory: n.Memory,
 		slots: n.Labels[placement.SlotsLabel], unfit: n.Labels[placement.UnfitLabel], role: n.Labels[placement.RoleLabel],
 	}
 	b := s.buckets[sh]
@@ -82,15 +83,6 @@ func (s *supply) file(n *node) {
 	}
 	i, _ := slices.BinarySearchFunc(b.nodes, n, bySeq)
 	b.nodes, n.bucket = slices.Insert(b.nodes, i, n), b
-}
-
-func freeGPUs(n placement.Node) (free int) {
-	for _, g := range n.GPUs {
-		if g.HeldBy == "" {
-			free++
-		}
-	}
-	return free
 }
 
 // solve plans a demand. If there are too few nodes, it does not call Solve, which would find a

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/charge"
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -121,7 +122,7 @@ func (s *State) refresh(n *clusterNode) {
 		return
 	}
 	s.usable++
-	n.freeGPUs = free(n.free)
+	n.freeGPUs = job.FreeGPUs(n.free)
 	s.free += n.freeGPUs
 }
 
@@ -189,17 +190,6 @@ func (s *State) usedBy(e *entry, g placement.Group) placement.Node {
 
 func has(gpus []placement.GPU, index int) bool {
 	return slices.ContainsFunc(gpus, func(g placement.GPU) bool { return g.Index == index })
-}
-
-// free counts the free GPUs of a node.
-func free(n placement.Node) int {
-	free := 0
-	for _, g := range n.GPUs {
-		if g.HeldBy == "" {
-			free++
-		}
-	}
-	return free
 }
 
 // colocated is how many jobs may hold one GPU of a reservation at a time. A nil entry stands for

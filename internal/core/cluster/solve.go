@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -131,7 +132,7 @@ func (s *State) shadow(e *entry) map[string]bool {
 	r, whole, _ := e.state.Wants()
 	all := s.candidates(e, whole, nil, e.queue.reservation.colocated(), false)
 	slices.SortFunc(all, func(a, b placement.Node) int {
-		return cmp.Or(free(b)-free(a), a.Addr.Unmap().Compare(b.Addr.Unmap()), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(job.FreeGPUs(b)-job.FreeGPUs(a), a.Addr.Unmap().Compare(b.Addr.Unmap()), cmp.Compare(a.Name, b.Name))
 	})
 	names := make([]string, 0, len(all))
 	for i := range all {

@@ -96,13 +96,7 @@ func (s *State) smallest(nodeRank int, spares []placement.Node) []placement.Node
 func (s *State) room(n placement.Node) int {
 	r, room := s.spec.Request, math.MaxInt
 	if r.GPU {
-		free := 0
-		for _, g := range n.GPUs {
-			if g.HeldBy == "" {
-				free++
-			}
-		}
-		room = r.Fits(free)
+		room = r.Fits(job.FreeGPUs(n))
 	}
 	if r.CPUs > 0 && n.CPUs != 0 {
 		room = min(room, n.CPUs/r.CPUs)

@@ -17,5 +17,15 @@ func (e Freed) Free(gpus []placement.GPU) (after []placement.GPU, changed bool) 
 	return after, changed
 }
 
+// FreeGPUs counts the GPUs of a node that nothing holds.
+func FreeGPUs(n placement.Node) (free int) {
+	for _, g := range n.GPUs {
+		if g.HeldBy == "" {
+			free++
+		}
+	}
+	return free
+}
+
 // shownGPUs bounds how many GPUs a reason names.
 const shownGPUs = 8
