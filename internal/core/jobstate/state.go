@@ -26,7 +26,8 @@
 //   - master.go: the master's port, and which nodes do not reach it;
 //   - attempt.go and unit.go: how an attempt starts, stops and is followed by the next one;
 //   - failure.go: what a failure means, and whether a restart follows;
-//   - expendable.go: which replica groups and ranks the job can do without;
+//   - groups.go: which replica groups train together, and which of them, and which ranks, the job can
+//     do without;
 //   - exclusion.go: which nodes are used only if no others fit;
 //   - departure.go: announced ends, of nodes and of the job;
 //   - hang.go: which rank the others wait for;
