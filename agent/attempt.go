@@ -20,7 +20,6 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/ranks"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/bind"
-	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/rankenv"
 )
 
@@ -64,25 +63,19 @@ type halt struct {
 // rankSetup is what the ranks of an attempt on this node share.
 type rankSetup struct {
 	env *rankenv.Base
-	// bindings says where each rank runs, by local rank. bindErr says why ranks cannot be bound as
-	// the job wants.
+	// bindings says where each rank runs, by local rank.
 	bindings []bind.Binding
-	bindErr  error
-	// proxy is where the ranks find the store's proxy, if they have one. proxyErr says why there is
-	// no proxy.
-	proxy    netip.AddrPort
-	proxyErr error
-	// lighthouse is the lighthouse of a replica group, at lighthousePort. lighthouseErr says why
-	// the group has none.
+	// proxy is where the ranks find the store's proxy, if they have one.
+	proxy netip.AddrPort
+	// lighthouse is the lighthouse of a replica group, at lighthousePort.
 	lighthouse     *lighthouse.Server
 	lighthousePort int
-	lighthouseErr  error
-	// monitor is the ranks' monitor, if they want one. monitorErr says why there is none.
-	monitor    *rankmonitor.Server
-	monitorErr error
-	// hyperPod is HyperPod's socket, if the ranks want it instead of a monitor. monitorErr says why
-	// there is none.
+	// monitor is the ranks' monitor, if they want one. hyperPod is HyperPod's socket, if they want
+	// that instead.
+	monitor  *rankmonitor.Server
 	hyperPod *hyperpod.Server
+	// err says why the ranks cannot start.
+	err error
 }
 
 func newAttempt(j *jobOnNode, o job.Start) *attempt {
@@ -94,12 +87,27 @@ func newAttempt(j *jobOnNode, o job.Start) *attempt {
 	return a
 }
 
+// setUp sets the ranks' environment and their bindings. The former ranks keep their bindings.
+func (a *attempt) setUp() {
+	j, s := a.job, &a.setup
+	if s.err = j.err; s.err != nil {
+		return
+	}
+	s.env = j.work.Task.Env
+	if presets := j.work.Task.Presets; presets != nil {
+		s.env = s.env.With(presets(a.order.World.Network))
+	}
+	var err error
+	if s.bindings, err = j.bind(a.order.World); err != nil && len(a.former) < len(a.order.Group.Bundles) {
+		s.err = err
+	}
+}
+
 // run starts the ranks, waits until all their processes have ended, and reports each step.
 func (a *attempt) run() {
 	defer close(a.gone)
 	defer a.halt.cancel()
-	defer a.closeLighthouse()
-	defer a.closeMonitor()
+	defer a.closeServers()
 	defer a.forks.ahead.Settle()
 	defer func() { a.forks.release() }()
 	scope, err := a.open()
@@ -113,15 +121,14 @@ func (a *attempt) run() {
 		a.startFailed(a.order.Group.Bundles[0], err)
 	}
 	if scope != nil {
-		var outputs []*logs.Rank
 		if err == nil {
-			outputs = a.runRanks(scope)
+			a.runRanks(scope)
 			a.endLeftovers(scope)
 		}
 		a.evidence.seal()
 		err := scope.Close()
 		if err == nil || errors.Is(err, keeper.ErrGone) {
-			a.closeOutputs(outputs)
+			a.closeOutputs(a.started()...)
 		}
 		if err != nil {
 			a.job.node.fail(fmt.Errorf("cannot end all processes of attempt %d: %w", a.order.Attempt, err))
@@ -163,11 +170,11 @@ func (a *attempt) endLeftovers(scope ranks.Scope) {
 func (a *attempt) node() string { return a.job.node.session.Node.Name }
 
 // closeOutputs closes the output files of ranks that have ended.
-func (a *attempt) closeOutputs(outputs []*logs.Rank) {
+func (a *attempt) closeOutputs(ended ...ranks.Rank) {
 	ctx, cancel := context.WithTimeout(context.Background(), flushLimit)
 	defer cancel()
-	for _, o := range outputs {
-		if err := o.Close(ctx); err != nil {
+	for _, r := range ended {
+		if err := r.Output.Close(ctx); err != nil {
 			a.job.node.Warn(err)
 		}
 	}
@@ -181,19 +188,8 @@ func (a *attempt) open() (ranks.Scope, error) {
 	switch {
 	case a.halt.ordered && a.scope == nil:
 		return nil, nil
-	case a.job.err != nil:
-		return a.scope, a.job.err
-	case a.setup.bindErr != nil && len(a.former) < len(a.order.Group.Bundles):
-		return a.scope, a.setup.bindErr
-	case a.setup.proxyErr != nil:
-		return a.scope, a.setup.proxyErr
-	case a.setup.lighthouseErr != nil:
-		return a.scope, a.setup.lighthouseErr
-	case a.setup.monitorErr != nil:
-		return a.scope, a.setup.monitorErr
-	}
-	if a.scope != nil {
-		return a.scope, nil
+	case a.setup.err != nil, a.scope != nil:
+		return a.scope, a.setup.err
 	}
 	scope, err := a.job.node.starter.Scope(a.scopeName(a.order.Attempt), keptAttempt{a.job.id, a.order, a.setup.lighthousePort})
 	if err != nil {

@@ -12,22 +12,26 @@ import (
 	"github.com/golaunch/golaunch/internal/host/gpu"
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 	"github.com/golaunch/golaunch/internal/host/topology"
+	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
 
 // command returns the command of one rank, with the rank's facts in the environment and arguments.
-func (a *attempt) command(b placement.Bundle, errorFile, noticeFile, heartbeatFile string) proc.Command {
+// The output may be nil.
+func (a *attempt) command(b placement.Bundle, output *logs.Rank) proc.Command {
 	j, task, on := a.job, a.job.work.Task, a.setup.bindings[b.LocalRank]
 	facts := a.facts(b)
-	facts.CPUs, facts.Bound, facts.Cores = on.CPUs.String(), on.Why, on.Cores
-	facts.ErrorFile, facts.NoticeFile, facts.HeartbeatFile, facts.RASAddr = errorFile, noticeFile, heartbeatFile, a.rasAddress(b)
-	a.setSockets(&facts, b)
+	facts.CPUs, facts.Bound, facts.Cores, facts.RASAddr = on.CPUs.String(), on.Why, on.Cores, a.rasAddress(b)
 	c := proc.Command{
-		Path: task.Command[0], Args: task.arguments(facts.LocalRank, a.order.World), Dir: task.Dir, Env: a.setup.env.Environ(facts),
-		CPUs: on.CPUs.List(), Rights: j.rights(),
+		Path: task.Command[0], Args: task.arguments(facts.LocalRank, a.order.World), Dir: task.Dir, CPUs: on.CPUs.List(), Rights: j.rights(),
 	}
+	if output != nil {
+		facts.ErrorFile, facts.NoticeFile, facts.HeartbeatFile = output.ErrorFile(), output.NoticeFile(), output.HeartbeatFile()
+		c.Stdout, c.Stderr = output.Stdout, output.Stderr
+	}
+	c.Env = a.setup.env.Environ(facts)
 	if !on.CPUs.Empty() && on.Memory != topology.Unknown {
 		c.Memory = &on.Memory
 	}
@@ -52,7 +56,7 @@ func (a *attempt) facts(b placement.Bundle) rankenv.Facts {
 		JobID: j.id, NodeName: o.Group.Node.Name,
 		Rank: b.Rank - o.World.FirstRank, LocalRank: localRank, LocalWorldSize: localSize,
 		WorldSize: o.World.WorldSize, NodeRank: o.Group.NodeRank - o.World.FirstNode, Nodes: o.World.Nodes,
-		ReplicaGroups: o.World.Groups, ReplicaGroup: o.World.Group, Lighthouse: a.lighthouseURL(),
+		ReplicaGroups: o.World.Groups, ReplicaGroup: o.World.Group,
 		MasterAddr: o.World.MasterAddr, MasterPort: o.World.MasterPort, StoreHosted: !task.Rank0Store, Proxied: task.ProxyStore,
 		Attempt: o.Attempt, MaxRestarts: o.World.MaxRestarts,
 		GPUs: gpus, GPU: b.GPU, PerGPU: task.PerGPU, Visibility: task.Visibility,
@@ -64,6 +68,16 @@ func (a *attempt) facts(b placement.Bundle) rankenv.Facts {
 			facts.GPUMemory = j.node.session.Node.GPUs[at].Memory
 		}
 		facts.MPS = gpu.MPS(task.Env.Lookup(gpu.MPSDirectory))
+	}
+	if a.setup.lighthouse != nil {
+		facts.Lighthouse = a.setup.lighthouse.URL()
+	}
+	place := b.Rank - o.Group.Bundles[0].Rank
+	if a.setup.monitor != nil {
+		facts.RankMonitor, facts.FTLauncher = a.setup.monitor.Path(place), a.setup.monitor.Launcher()
+	}
+	if a.setup.hyperPod != nil {
+		facts.HyperPod = a.setup.hyperPod.Path(place)
 	}
 	if a.setup.proxy.IsValid() {
 		facts.ProxyAddr, facts.ProxyPort = a.setup.proxy.Addr().String(), int(a.setup.proxy.Port())

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/golaunch/golaunch/internal/core/job"
-	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
@@ -46,12 +45,15 @@ func TestStdinIsRankZeros(t *testing.T) {
 	start := startOf(0)
 	for _, b := range start.Group.Bundles {
 		u := newAttempt(s, start)
-		u.setup.env, u.setup.bindings = s.environment(start.World), make([]bind.Binding, len(start.Group.Bundles))
-		c := u.command(b, "/errors", "", "")
+		u.setUp()
+		output, err := s.work.Output.Dir.Rank(u.outputOptions(b))
+		must(t, err)
+		defer output.Close(t.Context())
+		c := u.command(b, output)
 		if got := c.Stdin == os.Stdin; got != (b.Rank == 0) {
 			t.Errorf("rank %d has standard input: %v", b.Rank, got)
 		}
-		if !slices.Contains(c.Env, "TORCHELASTIC_ERROR_FILE=/errors") || !slices.Contains(c.Env, "TORCHELASTIC_RUN_ID=test") {
+		if !slices.Contains(c.Env, "TORCHELASTIC_ERROR_FILE="+output.ErrorFile()) || !slices.Contains(c.Env, "TORCHELASTIC_RUN_ID=test") {
 			t.Errorf("rank %d has %q", b.Rank, c.Env)
 		}
 	}

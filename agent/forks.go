@@ -31,7 +31,7 @@ func (a *attempt) awaitImports() error {
 		return nil
 	}
 	began := time.Now()
-	env := a.command(a.order.Group.Bundles[0], "", "", "").Env
+	env := a.command(a.order.Group.Bundles[0], nil).Env
 	server, release, err := servers.Ready(a.halt.ctx, env)
 	a.forks.release = release
 	a.forks.report.Waited = time.Since(began)
@@ -76,7 +76,7 @@ func (a *attempt) forkAhead() {
 	}
 	number := a.order.Attempt + 1
 	a.forks.ahead.Prepare(ahead.Attempt{
-		Number: number, Count: count, Forker: a.forks.forker, Rights: a.job.rights(), JobOver: a.job.ending.over,
+		Number: number, Count: count, Forker: a.forks.forker, Rights: a.job.rights(), JobOver: a.job.ending.ctx.Done(),
 		Scope: func() (*proc.Scope, error) { return starter.Supervisor.Scope(a.scopeName(number)) },
 		Warn:  func(err error) { a.job.node.Warn(fmt.Errorf("%s: %w", a.node(), err)) },
 	})

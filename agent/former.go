@@ -40,15 +40,6 @@ type keptRank struct {
 	RAS   string
 }
 
-// keep makes the keeper remember a job.
-func (m *membership) keep(id string, kept keptJob) {
-	data, err := json.Marshal(kept)
-	if err != nil {
-		panic(fmt.Sprintf("cannot parse an assignment: %v", err)) // an assignment has only bytes and a number
-	}
-	m.starter.Keeper.Put(id, data)
-}
-
 // resume adopts what an earlier agent has left at the keeper.
 func (m *membership) resume() {
 	k := m.starter.Keeper
@@ -103,7 +94,6 @@ func (j *jobOnNode) resume(sc *keeper.Scope, o job.Start, lighthouse int) {
 	store.Resize(o.World.Ranks())
 	a := newAttempt(j, o)
 	a.setup.lighthousePort = lighthouse
-	a.serveLighthouse()
 	a.scope, a.halt.ordered, a.former = sc, sc.Stopped, map[int]keeper.Rank{}
 	for _, r := range sc.Ranks {
 		var kept keptRank
@@ -112,9 +102,9 @@ func (j *jobOnNode) resume(sc *keeper.Scope, o job.Start, lighthouse int) {
 		}
 		a.former[kept.Rank] = r
 	}
+	a.setUp()
 	a.setup.proxy = store.ProxyAddr()
-	a.setup.bindings, a.setup.bindErr = j.bind(o.World)
-	a.setup.env = j.environment(o.World)
+	a.serveLighthouse()
 	j.begin(a)
 }
 
@@ -128,19 +118,6 @@ func (a *attempt) resumeRank(b placement.Bundle, r keeper.Rank) (ranks.Rank, err
 	if err != nil {
 		return ranks.Rank{}, err
 	}
-	env := a.command(b, output.ErrorFile(), output.NoticeFile(), output.HeartbeatFile()).Env
+	env := a.command(b, output).Env
 	return ranks.Rank{Bundle: b, Process: r.Process, Since: kept.Since, Output: output, RAS: kept.RAS, Env: env}, nil
-}
-
-// forget makes the keeper forget an attempt without living processes.
-func (a *attempt) forget() { ranks.Forget(a.scope) }
-
-// forget makes the keeper forget a job that is over here.
-func (j *jobOnNode) forget() {
-	if k := j.node.starter.Keeper; k != nil {
-		for _, a := range j.attempts {
-			a.forget()
-		}
-		k.Drop(j.id)
-	}
 }

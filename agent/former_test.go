@@ -10,7 +10,6 @@ import (
 
 	"github.com/golaunch/golaunch/agent/internal/keeper"
 	"github.com/golaunch/golaunch/internal/core/job"
-	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
@@ -113,7 +112,7 @@ func TestStopBeforeTheRanksStart(t *testing.T) {
 	sc, err := w.starter.Scope("stopped", keptAttempt{})
 	must(t, err)
 	must(t, sc.Stop(syscall.SIGTERM, false, 0))
-	u.setup = rankSetup{env: u.job.environment(u.order.World), bindings: make([]bind.Binding, len(u.order.Group.Bundles))}
+	u.setUp()
 	u.scope, u.halt.ordered = sc, true
 	u.run()
 	if len(u.reports) != 1 || u.reports[0] != (job.Stopped{Node: "n1"}) {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"net"
 	"os"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/jobstore"
 	"github.com/golaunch/golaunch/agent/internal/masterport"
 	"github.com/golaunch/golaunch/agent/internal/rankmonitor"
+	"github.com/golaunch/golaunch/agent/internal/ranks"
 	"github.com/golaunch/golaunch/agent/internal/saves"
 	"github.com/golaunch/golaunch/agent/internal/workspaces"
 	"github.com/golaunch/golaunch/internal/core/job"
@@ -18,7 +20,6 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/endpoint"
-	"github.com/golaunch/golaunch/rankenv"
 )
 
 // jobOnNode is this node's part of a job. It belongs to the goroutine that follows orders.
@@ -57,26 +58,16 @@ type opened struct {
 	readers sync.WaitGroup
 }
 
-// close waits for the readers.
-func (o *opened) close() {
-	o.readers.Wait()
-	if o.work.Close != nil {
-		o.work.Close()
-	}
-}
-
-// ending says that no further attempt of a job will begin.
+// ending is a context that ends, by calling begin, when no further attempt of a job will begin.
 type ending struct {
-	// over is closed when no further attempt will begin.
-	over chan struct{}
-	once sync.Once
+	ctx   context.Context
+	begin context.CancelFunc
 }
-
-func (e *ending) begin() { e.once.Do(func() { close(e.over) }) }
 
 // newJob prepares for a job. An earlier agent may have kept a part of the job.
 func newJob(m *membership, id string, kept keptJob) *jobOnNode {
-	j := &jobOnNode{node: m, id: id, attempts: map[int]*attempt{}, warned: map[bind.Warning]bool{}, places: saves.NewPlaces(), ending: ending{over: make(chan struct{})}}
+	j := &jobOnNode{node: m, id: id, attempts: map[int]*attempt{}, warned: map[bind.Warning]bool{}, places: saves.NewPlaces()}
+	j.ending.ctx, j.ending.begin = context.WithCancel(context.Background())
 	j.work, j.err = m.Open(id, kept.Assignment, m.session.Node.Addr)
 	if j.err == nil && j.work.Task.Preload == nil {
 		j.work.Task.Preload = m.Preload
@@ -105,7 +96,10 @@ func newJob(m *membership, id string, kept keptJob) *jobOnNode {
 	})
 	m.queries.running.Go(func() {
 		<-quiet
-		j.opened.close()
+		j.readers.Wait()
+		if j.work.Close != nil {
+			j.work.Close()
+		}
 	})
 	return j
 }
@@ -135,7 +129,7 @@ func (j *jobOnNode) rights() *safefile.Rights { return (*safefile.Rights)(j.work
 
 // close waits until nothing of the job lives or writes here.
 func (j *jobOnNode) close() {
-	<-j.ending.over
+	<-j.ending.ctx.Done()
 	for _, a := range j.attempts {
 		<-a.gone
 		a.forks.ahead.Discard(j.node.Warn)
@@ -151,7 +145,12 @@ func (j *jobOnNode) close() {
 	if j.err == nil {
 		j.work.Output.Dir.Done()
 	}
-	j.forget()
+	for _, a := range j.attempts {
+		ranks.Forget(a.scope)
+	}
+	if k := j.node.starter.Keeper; k != nil {
+		k.Drop(j.id)
+	}
 	j.node.sampler.Forget(j.id)
 }
 
@@ -176,27 +175,18 @@ func (j *jobOnNode) start(o job.Start) {
 		store.Resize(o.World.Ranks())
 		store.Release()
 		a := newAttempt(j, o)
-		a.setup.proxy, a.setup.proxyErr = store.ProxyFor(o)
+		a.setUp()
+		if a.setup.err == nil {
+			a.setup.proxy, a.setup.err = store.ProxyFor(o)
+		}
 		a.serveLighthouse()
 		a.serveMonitor()
-		a.setup.bindings, a.setup.bindErr = j.bind(o.World)
-		a.setup.env = j.environment(o.World)
 		j.begin(a)
 	case a.order.Attempt == o.Attempt:
 		a.restate()
 	default:
 		j.reportOutlived(a, o.Attempt)
 	}
-}
-
-// environment returns the variables that the ranks of an attempt share. It returns nil if no rank
-// can run.
-func (j *jobOnNode) environment(w job.World) *rankenv.Base {
-	task := j.work.Task
-	if j.err != nil || task.Presets == nil {
-		return task.Env
-	}
-	return task.Env.With(task.Presets(w.Network))
 }
 
 // stop ends an attempt. If the attempt never began here, it is recorded as stopped, so that it
@@ -247,7 +237,7 @@ func (j *jobOnNode) begin(a *attempt) {
 			// Make sure that it has.
 			old.stop(job.Stop{Kill: true})
 			<-old.gone
-			old.forget()
+			ranks.Forget(old.scope)
 			if scope := old.forks.ahead.Take(a.order.Attempt, j.node.Warn); scope != nil {
 				a.adopt(scope)
 			}

@@ -15,7 +15,6 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/ranks"
 	"github.com/golaunch/golaunch/agent/internal/stall"
 	"github.com/golaunch/golaunch/internal/process/proc"
-	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
 
@@ -33,9 +32,9 @@ var errMonitorKept = errors.New("the ranks want NVRx's rank monitor (--rank-moni
 func (a *attempt) serveMonitor() {
 	task := a.job.work.Task
 	switch {
-	case a.job.err != nil, task.RankMonitor == "" && task.InProcessRestart == 0:
+	case a.setup.err != nil, task.RankMonitor == "" && task.InProcessRestart == 0:
 	case a.job.node.starter.Keeper != nil:
-		a.setup.monitorErr = errMonitorKept
+		a.setup.err = errMonitorKept
 	case task.RankMonitor != "":
 		a.serveRankMonitor(task)
 	default:
@@ -49,8 +48,8 @@ func (a *attempt) serveRankMonitor(task Task) {
 	for _, b := range a.order.Group.Bundles {
 		o.Ranks = append(o.Ranks, b.Rank)
 	}
-	if o.Config, a.setup.monitorErr = rankmonitor.Parse(task.RankMonitor); a.setup.monitorErr == nil {
-		a.setup.monitor, a.setup.monitorErr = rankmonitor.Serve(o)
+	if o.Config, a.setup.err = rankmonitor.Parse(task.RankMonitor); a.setup.err == nil {
+		a.setup.monitor, a.setup.err = rankmonitor.Serve(o)
 	}
 }
 
@@ -72,7 +71,7 @@ func (a *attempt) serveHyperPod(task Task) {
 	o.UID, o.GID = a.job.owner()
 	master, err := netip.ParseAddr(w.MasterAddr)
 	if err != nil {
-		a.setup.monitorErr = fmt.Errorf("serve HyperPod's socket: %w", err)
+		a.setup.err = fmt.Errorf("serve HyperPod's socket: %w", err)
 		return
 	}
 	o.Store = netip.AddrPortFrom(master, uint16(w.MasterPort))
@@ -80,7 +79,7 @@ func (a *attempt) serveHyperPod(task Task) {
 		f := a.facts(b)
 		o.Ranks = append(o.Ranks, hyperpod.Rank{Rank: b.Rank, Own: f.Rank, LocalRank: f.LocalRank, Env: env(f)})
 	}
-	a.setup.hyperPod, a.setup.monitorErr = hyperpod.Serve(o)
+	a.setup.hyperPod, a.setup.err = hyperpod.Serve(o)
 }
 
 // restartAsked ends a rank that asks for a restart of its processes.
@@ -155,8 +154,11 @@ func (a *attempt) owns(pid int) bool {
 	return slices.ContainsFunc(members, func(m proc.Member) bool { return m.PID == pid })
 }
 
-// closeMonitor ends the monitor once the ranks have ended.
-func (a *attempt) closeMonitor() {
+// closeServers ends what serves the ranks once the ranks have ended.
+func (a *attempt) closeServers() {
+	if a.setup.lighthouse != nil {
+		a.setup.lighthouse.Close()
+	}
 	if a.setup.monitor != nil {
 		a.setup.monitor.Close()
 	}
@@ -174,15 +176,4 @@ func (a *attempt) monitor() stall.Monitor {
 		return a.setup.hyperPod
 	}
 	return nil
-}
-
-// setSockets sets where a rank finds its monitor and its launcher, or HyperPod's agent.
-func (a *attempt) setSockets(f *rankenv.Facts, b placement.Bundle) {
-	place := b.Rank - a.order.Group.Bundles[0].Rank
-	if a.setup.monitor != nil {
-		f.RankMonitor, f.FTLauncher = a.setup.monitor.Path(place), a.setup.monitor.Launcher()
-	}
-	if a.setup.hyperPod != nil {
-		f.HyperPod = a.setup.hyperPod.Path(place)
-	}
 }

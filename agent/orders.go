@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"syscall"
@@ -22,8 +23,9 @@ func (m *membership) run(ctx context.Context) (report.Result, error) {
 		m.Joined(m.session.Node)
 	}
 	m.jobs, m.broken, m.tasks = map[string]*jobOnNode{}, make(chan error, 1), make(chan func())
-	stopQueries := m.queries.begin(ctx)
+	queries, stopQueries := context.WithCancel(ctx)
 	defer stopQueries()
+	m.queries.ctx = queries
 	m.sampler = sampling.New(m.Warn)
 	m.queries.running.Go(func() {
 		if err := m.sampler.Run(m.queries.ctx); err != nil {
@@ -218,14 +220,18 @@ func (m *membership) open(id string, kept keptJob) *jobOnNode {
 		kept.Assignment.Cluster = m.session.Membership().Epoch
 		j = newJob(m, id, kept)
 		m.jobs[id] = j
-		if m.starter.Keeper != nil {
+		if k := m.starter.Keeper; k != nil {
 			if j.endpoint != nil {
 				kept.Endpoint = j.endpoint.Dir()
 			}
 			if j.workspace != nil {
 				kept.Directory = j.workspace.Dir()
 			}
-			m.keep(id, kept)
+			data, err := json.Marshal(kept)
+			if err != nil {
+				panic(fmt.Sprintf("cannot encode an assignment: %v", err)) // an assignment has only bytes and a number
+			}
+			k.Put(id, data)
 		}
 	}
 	return j

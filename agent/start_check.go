@@ -165,7 +165,7 @@ func (j *jobOnNode) checkCommand() *startcheck.Command {
 func (j *jobOnNode) sampleCommand() proc.Command {
 	a := newAttempt(j, job.Start{Group: placement.Group{Bundles: make([]placement.Bundle, 1)}})
 	a.setup = rankSetup{env: j.work.Task.Env, bindings: make([]bind.Binding, 1)}
-	return a.command(a.order.Group.Bundles[0], "", "", "")
+	return a.command(a.order.Group.Bundles[0], nil)
 }
 
 // leftovers returns a function that looks for partial checkpoints before an attempt starts. If

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/golaunch/golaunch/agent/internal/ncclprobe"
 	"github.com/golaunch/golaunch/agent/internal/notice"
 	"github.com/golaunch/golaunch/agent/internal/ranks"
@@ -21,11 +19,9 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// runRanks starts every rank, on as many threads as there are CPUs, and returns their outputs when
-// all have exited.
-func (a *attempt) runRanks(scope ranks.Scope) []*logs.Rank {
-	var running sync.WaitGroup
-	var starting errgroup.Group
+// runRanks starts every rank, on as many threads as there are CPUs, and waits until all have exited.
+func (a *attempt) runRanks(scope ranks.Scope) {
+	var starting, running sync.WaitGroup
 	began := time.Now()
 	all := make([]ranks.Rank, len(a.order.Group.Bundles))
 	next := make(chan int, len(all))
@@ -34,13 +30,12 @@ func (a *attempt) runRanks(scope ranks.Scope) []*logs.Rank {
 	}
 	close(next)
 	for range min(runtime.GOMAXPROCS(0), len(all)) { // a goroutine for each rank would grow a stack for each
-		starting.Go(func() (failed error) {
+		starting.Go(func() {
 			for i := range next {
 				b := a.order.Group.Bundles[i]
 				r, err := a.startRank(scope, b)
 				if err != nil {
 					a.startFailed(b, err)
-					failed = err
 					continue
 				}
 				r.Reported = make(chan struct{})
@@ -51,12 +46,11 @@ func (a *attempt) runRanks(scope ranks.Scope) []*logs.Rank {
 				a.noteFork(r.Process)
 				running.Go(func() { a.awaitExit(r) })
 			}
-			return failed
 		})
 	}
-	started := starting.Wait() == nil
+	starting.Wait()
 	a.forks.release()
-	if started {
+	if len(a.started()) == len(all) {
 		if a.forks.report.Forked > 0 {
 			a.forks.report.Forking = time.Since(began)
 		}
@@ -67,13 +61,6 @@ func (a *attempt) runRanks(scope ranks.Scope) []*logs.Rank {
 		defer a.watch(scope, all)()
 	}
 	running.Wait()
-	var outputs []*logs.Rank
-	for _, r := range all {
-		if r.Output != nil {
-			outputs = append(outputs, r.Output)
-		}
-	}
-	return outputs
 }
 
 func (a *attempt) startRank(scope ranks.Scope, b placement.Bundle) (ranks.Rank, error) {
@@ -84,8 +71,7 @@ func (a *attempt) startRank(scope ranks.Scope, b placement.Bundle) (ranks.Rank, 
 	if err != nil {
 		return ranks.Rank{}, err
 	}
-	command := a.command(b, output.ErrorFile(), output.NoticeFile(), output.HeartbeatFile())
-	command.Stdout, command.Stderr = output.Stdout, output.Stderr
+	command := a.command(b, output)
 	if a.forks.forker != nil {
 		command.Forker, command.ForkOnly = a.forks.forker, a.job.work.Task.PreloadStrict
 	}
@@ -93,7 +79,7 @@ func (a *attempt) startRank(scope ranks.Scope, b placement.Bundle) (ranks.Rank, 
 	r.Process, err = ranks.Start(scope, command, keptRank{b.Rank, r.Since, r.RAS}, output.Ends()...)
 	output.Started()
 	if err != nil {
-		a.closeOutputs([]*logs.Rank{output})
+		a.closeOutputs(r)
 		return ranks.Rank{}, err
 	}
 	return r, nil

@@ -55,34 +55,14 @@ func (j *jobOnNode) awaitWorkspace() func() {
 		return nil
 	}
 	return func() {
-		ctx, cancel := j.untilOver()
-		defer cancel()
-		_ = j.workspace.Await(ctx) // the attempt waits for the workspace too, and reports the error
+		_ = j.workspace.Await(j.ending.ctx) // the attempt waits for the workspace too, and reports the error
 	}
-}
-
-// untilOver returns a context that ends with the job.
-func (j *jobOnNode) untilOver() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		select {
-		case <-j.ending.over:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
 }
 
 // arriveOnce waits for the workspace or for the end of the job, and then calls arrived.
 func (j *jobOnNode) arriveOnce(arrived func()) error {
 	defer arrived()
-	if j.workspace == nil {
-		return nil
-	}
-	ctx, cancel := j.untilOver()
-	defer cancel()
-	return j.arrive(ctx)
+	return j.arrive(j.ending.ctx)
 }
 
 // slowWorkspace is the time between messages about a workspace that is still on its way.
