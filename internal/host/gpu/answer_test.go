@@ -30,7 +30,7 @@ func anyReading(t *rapid.T) Reading {
 	total := rapid.Int64Range(0, math.MaxInt64).Draw(t, "total")
 	return Reading{
 		UUID: rapid.String().Draw(t, "uuid"), Use: use, Memory: rapid.Int64Range(0, total).Draw(t, "memory"), MemoryTotal: total,
-		Power: rapid.Uint64().Draw(t, "power"), PowerLimit: rapid.Uint64().Draw(t, "limit"), Energy: rapid.Uint64().Draw(t, "energy"),
+		Power: rapid.Uint64().Draw(t, "power"), PowerLimit: rapid.Uint64().Draw(t, "limit"),
 		Temperature: rapid.IntRange(0, 200).Draw(t, "temperature"),
 		Holders:     rapid.SliceOfN(rapid.Custom(anyHolder), 0, maxHolders).Draw(t, "holders"),
 	}
@@ -49,7 +49,7 @@ func TestLargestAnswer(t *testing.T) {
 	for i := range largest {
 		largest[i] = Reading{
 			UUID: fmt.Sprintf("%096d", i), Use: 1. / 3, Memory: math.MaxInt64, MemoryTotal: math.MaxInt64,
-			Power: math.MaxUint64, PowerLimit: math.MaxUint64, Energy: math.MaxUint64, Temperature: math.MaxInt, Holders: holders,
+			Power: math.MaxUint64, PowerLimit: math.MaxUint64, Temperature: math.MaxInt, Holders: holders,
 		}
 	}
 	text, err := json.Marshal(newAnswer(largest, "", nil))

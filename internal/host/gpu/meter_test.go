@@ -28,12 +28,12 @@ func fakeReadings(n uint64) []Reading {
 	return []Reading{
 		{
 			UUID: "GPU-8f000000-0000", Use: 0.37, Memory: 37688705024, MemoryTotal: 150754820096,
-			Power: 301500, PowerLimit: 700000, Energy: 9000 + 1000*n, Temperature: 61,
+			Power: 301500, PowerLimit: 700000, Temperature: 61,
 			Holders: most,
 		},
 		{
 			UUID: "GPU-0f000000-0000", Use: 1, Memory: 37688705024, MemoryTotal: 150754820096,
-			Power: 650251, PowerLimit: 700001, Energy: 7000 + 1000*n, Temperature: 84,
+			Power: 650251, PowerLimit: 700001, Temperature: 84,
 			Holders: []Holder{{4411, -1}},
 		},
 		{UUID: "MIG-aa000000-0000", Use: nan, Power: 55125, PowerLimit: 700000, Temperature: 33},

@@ -8,7 +8,7 @@ import (
 )
 
 // Reading is the present use of a device. An unknown Use is NaN; other unknown values are 0. A MIG
-// instance has its own memory, usually no Use, and the power, energy and temperature of its GPU.
+// instance has its own memory, usually no Use, and the power and temperature of its GPU.
 type Reading struct {
 	// UUID is the UUID of the [Device].
 	UUID string
@@ -19,8 +19,6 @@ type Reading struct {
 	Memory, MemoryTotal int64
 	// Power and PowerLimit are in milliwatts.
 	Power, PowerLimit uint64
-	// Energy is in millijoules since the driver was loaded.
-	Energy uint64
 	// Temperature is in degrees Celsius.
 	Temperature int
 	// Holders are the processes with a compute context on the device, at most 16, the most memory
@@ -111,11 +109,10 @@ func most(c card) []Holder {
 // shared reads the values that the instances of a GPU have in common. Newer drivers report them
 // most exactly in fields.
 func shared(c card) (r Reading) {
-	f := []fieldValue{{id: powerNow}, {id: powerLimit}, {id: energy}}
+	f := []fieldValue{{id: powerNow}, {id: powerLimit}}
 	if c.fields(f) == nil {
 		r.Power, _ = f[0].number()
 		r.PowerLimit, _ = f[1].number()
-		r.Energy, _ = f[2].number()
 	}
 	r.Power = cmp.Or(r.Power, told(c.draw))
 	r.PowerLimit = cmp.Or(r.PowerLimit, told(c.limit))

@@ -1,7 +1,6 @@
 package health
 
 import (
-	"math"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/host/gpu"
@@ -51,10 +50,7 @@ type RDMA struct {
 	Ports []string
 }
 
-// Unlimited is the value of an absent limit (RLIM_INFINITY).
-const Unlimited = math.MaxUint64
-
-// Limits bound what ranks may use; 0 means unknown.
+// Limits bound what ranks may use; 0 means unknown, and the largest number means no limit.
 type Limits struct {
 	// Memlock is in bytes. LocksAll says that CAP_IPC_LOCK lifts this limit.
 	Memlock  uint64

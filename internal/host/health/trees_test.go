@@ -95,7 +95,7 @@ func system(root fstest.MapFS, gpus []gpu.Device) System {
 		Root:   root,
 		Statfs: func(string) (Disk, error) { return roomy, nil },
 		Limits: func() Limits {
-			return Limits{Memlock: Unlimited, NoFile: 1 << 20, NProc: math.MaxUint64}
+			return Limits{Memlock: math.MaxUint64, NoFile: 1 << 20, NProc: math.MaxUint64}
 		},
 		Clock:     func() Clock { return Clock{Error: 30 * time.Millisecond} },
 		KernelLog: func() (string, error) { return "", nil },

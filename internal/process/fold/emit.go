@@ -24,7 +24,7 @@ func (l *streamFolder) group(n *openGroup, lines []int32) Group {
 	}
 	return Group{
 		Stream: l.stream, Ranks: s.ranks.ranks(), All: f.want.n > 0 && have == f.want.n, Parts: parts(n, lines), Cut: n.shape.rest,
-		Lines: len(lines), Sample: string(n.line(int(n.entries[lines[0]].row))), First: f.time(first), Last: f.time(last),
+		Lines: len(lines), First: f.time(first), Last: f.time(last),
 	}
 }
 

@@ -91,8 +91,6 @@ type Group struct {
 	// Lines is the number of lines. It exceeds the number of ranks if ranks repeated themselves
 	// many times.
 	Lines int
-	// Sample is the text of one of the lines, without colours.
-	Sample string
 	// First and Last are the times of the first and the last line.
 	First, Last time.Time
 }
