@@ -60,10 +60,10 @@ func parseMessage(text []byte) (any, error) {
 			return heartbeatMsg{}, nil
 		case data("InitMsg"):
 			_, newer := v.fields["iteration"]
-			return initMsg{newer, v.number("num_warmup_iters", -1)}, nil
+			return initMsg{newer, v.number("num_warmup_iters")}, nil
 		case data("SectionMsg"):
 			action, _ := v.fields["action"].(*object)
-			m := sectionMsg{v.text("section"), action.value(), v.number("iteration", -1)}
+			m := sectionMsg{v.text("section"), action.value(), v.number("iteration")}
 			if m.action < openSection || m.action > closeAllSections {
 				return nil, errMessage
 			}
@@ -153,11 +153,12 @@ func (o *object) text(field string) string {
 	return text
 }
 
-func (o *object) number(field string, otherwise int64) int64 {
+// number returns the number in a field; -1 for anything else.
+func (o *object) number(field string) int64 {
 	if n, ok := o.fields[field].(int64); ok {
 		return n
 	}
-	return otherwise
+	return -1
 }
 
 func (o *object) limit(field string) time.Duration { return asLimit(o.fields[field]) }

@@ -68,14 +68,14 @@ func (l Leftovers) Check(ctx context.Context) {
 	setAside := l.SetAside
 	for _, dir := range l.Dirs {
 		for {
-			found, err := l.find(ctx, dir)
+			found, err := bounded(ctx, l.Rights, func(context.Context) (leftover, error) { return look(dir, l.Alone) })
 			if err != nil && ctx.Err() == nil {
 				l.Say(fmt.Sprintf("whether the newest checkpoint in %s is complete is not known: %v", dir, err))
 			}
 			if found.name == "" {
 				break
 			}
-			ev := l.event(dir, found, job.SaveLeft)
+			ev := l.event(dir, found)
 			if !setAside {
 				l.Report(ev)
 				break
@@ -92,20 +92,14 @@ func (l Leftovers) Check(ctx context.Context) {
 	}
 }
 
-func (l Leftovers) event(dir string, found leftover, state job.SaveState) job.Saved {
+func (l Leftovers) event(dir string, found leftover) job.Saved {
 	ev := l.Base
-	ev.State, ev.Path, ev.Format, ev.Bytes = state, path.Join(dir, found.name), found.finding.Format, found.finding.Bytes
+	ev.State, ev.Path, ev.Format, ev.Bytes = job.SaveLeft, path.Join(dir, found.name), found.finding.Format, found.finding.Bytes
 	ev.Step, ev.Why = max(0, found.finding.Step), found.finding.Why
 	return ev
 }
 
-// find looks for a leftover, with the rights of the user. If a file server does not answer, find
-// gives up after a while.
-func (l Leftovers) find(ctx context.Context, dir string) (leftover, error) {
-	return bounded(ctx, l.Rights, func(context.Context) (leftover, error) { return look(dir, l.Alone) })
-}
-
-// bounded runs f with the rights of a user, for a limited time.
+// bounded runs f with the rights of a user, for a limited time: a file server may not answer.
 func bounded[T any](ctx context.Context, rights *safefile.Rights, f func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		v   T

@@ -77,13 +77,12 @@ func (l *liveArea) set(r *liveRow, text []byte, redraw func()) {
 	}
 }
 
-// erase appends the escape sequences that remove the area and leave the cursor where the area
-// began.
-func (l *liveArea) erase(b []byte) []byte {
-	switch {
-	case l.drawn == 0:
-		return b
-	case l.drawn > 1:
+// erase returns the escape sequences that remove the area and leave the cursor where the area began.
+func (l *liveArea) erase() (b []byte) {
+	if l.drawn == 0 {
+		return nil
+	}
+	if l.drawn > 1 {
 		b = fmt.Appendf(b, "\x1b[%dA", l.drawn-1)
 	}
 	l.drawn = 0

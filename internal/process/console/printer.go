@@ -98,13 +98,13 @@ func (p *printer) run() {
 
 func (p *printer) eraseLive() {
 	if p.live != nil && p.err == nil {
-		p.err = p.sink.write(p.live.erase(nil))
+		p.err = p.sink.write(p.live.erase())
 	}
 }
 
 func (p *printer) drawLive() {
 	if p.live != nil && p.err == nil && !p.midLine {
-		p.err = p.sink.write(p.live.draw(p.live.erase(nil), p.sink.height()))
+		p.err = p.sink.write(p.live.draw(p.live.erase(), p.sink.height()))
 	}
 }
 

@@ -24,7 +24,7 @@ const (
 // are newlines and tabs, and at most the last 64 KiB. An error file that is unreadable, over 1 MiB
 // or in another format is an error.
 func (r *Rank) Traceback() (string, error) {
-	b, err := r.readErrorFile()
+	b, err := r.dir.readErrorFile(r.errorFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -37,8 +37,6 @@ func (r *Rank) Traceback() (string, error) {
 	}
 	return text, nil
 }
-
-func (r *Rank) readErrorFile() ([]byte, error) { return r.dir.readErrorFile(r.errorFile()) }
 
 // ErrorFile reads the error file of a rank, also under torchrun's name. The error is an
 // fs.ErrNotExist if there is none.
