@@ -11,6 +11,7 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/keeper"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
 // TestResume checks that an agent adopts an attempt. The earlier agent had started only rank 1, and
@@ -59,7 +60,7 @@ func TestResume(t *testing.T) {
 // leaveOne runs an agent that dies when it has started rank 1 of an attempt.
 func leaveOne(t *testing.T, k *keeper.Keeper, o job.Start) (pid int) {
 	t.Helper()
-	k.Renew(proc.BootTime() + patience)
+	k.Renew(procfs.BootTime() + patience)
 	sc, err := k.Scope("attempt", encode(t, keptAttempt{Job: "test", Order: o}))
 	must(t, err)
 	var ends, starts []*os.File

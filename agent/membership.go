@@ -18,6 +18,7 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/sampling"
 	"github.com/golaunch/golaunch/agent/internal/workspaces"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/launcher/report"
@@ -142,7 +143,7 @@ func (m *membership) withSupervisor(ctx context.Context, join joinFunc) (result 
 	}
 	m.starter.Supervisor = supervisor
 	defer func() { err = errors.Join(err, supervisor.Close()) }()
-	o := m.sessionOptions(supervisor.Proof(), m.guarded, func(end time.Duration) { supervisor.Renew(max(1, end-proc.BootTime())) })
+	o := m.sessionOptions(supervisor.Proof(), m.guarded, func(end time.Duration) { supervisor.Renew(max(1, end-procfs.BootTime())) })
 	if m.session, err = join(ctx, o); err != nil {
 		return report.Result{}, err
 	}
@@ -183,7 +184,7 @@ func (m *membership) takeOver(ctx context.Context, join joinFunc) (*session.Sess
 			return nil, fmt.Errorf("%w: %w", errTooLate, err)
 		}
 		var cancel func()
-		ctx, cancel = context.WithTimeoutCause(ctx, k.Left.Lease-proc.BootTime(), errTooLate)
+		ctx, cancel = context.WithTimeoutCause(ctx, k.Left.Lease-procfs.BootTime(), errTooLate)
 		defer cancel()
 	}
 	s, err := join(ctx, o)
@@ -217,7 +218,7 @@ func (m *membership) sessionOptions(proof [32]byte, hold func(dialFunc) dialFunc
 	if o.Dial == nil {
 		o.Dial = func(ctx context.Context) (net.Conn, error) { return dialAt(ctx, o.Target) }
 	}
-	o.Proof, o.Dial, o.Warn, o.Clock = proof, hold(o.Dial), m.Warn, proc.BootTime
+	o.Proof, o.Dial, o.Warn, o.Clock = proof, hold(o.Dial), m.Warn, procfs.BootTime
 	o.Heard = func(at, lease time.Duration) { renew(at + lease) }
 	o.DialAt = func(ctx context.Context, addr string) (net.Conn, error) {
 		return hold(func(ctx context.Context) (net.Conn, error) { return dialAt(ctx, addr) })(ctx)

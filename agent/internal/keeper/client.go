@@ -26,6 +26,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/host/helper/frame"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -40,7 +41,7 @@ var (
 type Left struct {
 	// Membership is what [Keeper.Joined] was given. It is nil when nothing was left.
 	Membership []byte
-	// Lease is the time, by [proc.BootTime], at which the ranks die if the lease is not renewed.
+	// Lease is the time, by [procfs.BootTime], at which the ranks die if the lease is not renewed.
 	Lease time.Duration
 	// Jobs has the data of [Keeper.Put], and Files the files of [Keeper.Keep], which the caller owns.
 	Jobs  map[string][]byte
@@ -59,9 +60,9 @@ type Keeper struct {
 
 	link *link
 	lock *os.File
-	// process is a pidfd of the keeper. It is nil on systems without pidfds, and for an older
-	// keeper that does not send its pid.
-	process *os.File
+	// process is the keeper. It is not pinned on systems without pidfds, and for an older keeper
+	// that does not send its pid.
+	process procfs.Handle
 	warn    func(error)
 	gone    chan struct{}
 
@@ -125,7 +126,7 @@ func (k *Keeper) hear(m message) {
 		}
 		return
 	case doRenew:
-		k.limit.Reset(m.At - proc.BootTime() + hungLimit)
+		k.limit.Reset(m.At - procfs.BootTime() + hungLimit)
 		return
 	case doWarn:
 		go k.warn(errors.New(m.Error))
@@ -167,10 +168,8 @@ func (k *Keeper) ask(m message, fds ...int) (message, error) {
 // run in place of its own. Its ranks are dead before other ranks start: they die with the keeper,
 // or its guardian kills them, or the next keeper kills them before it starts ranks.
 func (k *Keeper) giveUp() {
-	if k.process != nil {
-		if conn, err := k.process.SyscallConn(); err == nil {
-			_ = conn.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
-		}
+	if k.process.Pinned() {
+		k.process.Kill()
 	}
 	_ = k.link.conn.Close()
 }
@@ -213,7 +212,7 @@ func (k *Keeper) Drop(id string) { k.say(message{Do: doDrop, Job: id}) }
 // has killed the ranks by then.
 const hungLimit = time.Second
 
-// Renew sets the time, by [proc.BootTime], at which the ranks die if Renew is not called again.
+// Renew sets the time, by [procfs.BootTime], at which the ranks die if Renew is not called again.
 func (k *Keeper) Renew(end time.Duration) { k.say(message{Do: doRenew, At: end}) }
 
 // Dial makes the keeper hold each connection that the function dial makes, until the connection is
@@ -259,7 +258,9 @@ func (c *keptDial) Close() error {
 func (k *Keeper) End() error {
 	k.say(message{Do: doEnd})
 	<-k.gone
-	k.awaitEnd()
+	if k.process.Pinned() { // the next keeper ends leftover ranks only if their keeper is dead
+		procfs.AwaitAll([]procfs.Handle{k.process}, time.Now().Add(endLimit), nil)
+	}
 	// The log stays if the keeper wrote something while it had no agent.
 	dir := k.lock.Name()
 	err := os.Remove(filepath.Join(dir, socketName))
@@ -267,23 +268,6 @@ func (k *Keeper) End() error {
 		err = errors.Join(err, os.Remove(filepath.Join(dir, logName)))
 	}
 	return errors.Join(err, k.Leave())
-}
-
-// awaitEnd waits until the keeper's process has ended, because the next keeper ends leftover ranks
-// only if their keeper is dead.
-func (k *Keeper) awaitEnd() {
-	if k.process == nil {
-		return
-	}
-	if err := k.process.SetReadDeadline(time.Now().Add(endLimit)); err != nil {
-		return
-	}
-	if conn, err := k.process.SyscallConn(); err == nil {
-		_ = conn.Read(func(fd uintptr) bool { // after an error, the next keeper waits instead
-			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-			return n > 0 && err == nil
-		})
-	}
 }
 
 // endLimit bounds the wait for the end of a keeper that was ordered to end, or killed.
@@ -295,9 +279,6 @@ func (k *Keeper) Leave() error {
 	if errors.Is(err, net.ErrClosed) {
 		err = nil // giveUp has closed the connection
 	}
-	err = errors.Join(err, k.lock.Close())
-	if k.process != nil {
-		err = errors.Join(err, k.process.Close())
-	}
-	return err
+	k.process.Close()
+	return errors.Join(err, k.lock.Close())
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/host/helper/frame"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
@@ -49,7 +50,7 @@ func TestLeft(t *testing.T) {
 	if string(left.Membership) != "the agent" || len(left.Jobs) != 1 || string(left.Jobs["job"]) != "its task" {
 		t.Errorf("it finds %q and %q", left.Membership, left.Jobs)
 	}
-	if end := left.Lease - proc.BootTime(); end <= 0 || end > long {
+	if end := left.Lease - procfs.BootTime(); end <= 0 || end > long {
 		t.Errorf("the lease ends in %v", end)
 	}
 	if len(left.Scopes) != 1 || string(left.Scopes[0].Data) != "its order" || len(left.Scopes[0].Ranks) != 3 {
@@ -160,7 +161,7 @@ func TestNoAgentComes(t *testing.T) {
 	must(t, err)
 	rank := k.Left.Scopes[0].Ranks[0].Process
 	keeper := parent(t, rank.Pid())
-	k.Renew(proc.BootTime() + time.Second)
+	k.Renew(procfs.BootTime() + time.Second)
 	must(t, k.Leave())
 	proven(t, former, k.Proof)
 	ended(t, rank.Pid())

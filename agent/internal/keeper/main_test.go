@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
 // patience bounds every wait for a process in these tests.
@@ -61,7 +62,7 @@ func (p plan) carryOut() error {
 	if err != nil {
 		return err
 	}
-	k.Renew(proc.BootTime() + p.Lease)
+	k.Renew(procfs.BootTime() + p.Lease)
 	if p.Dial != "" {
 		if _, err := k.Dial(dialer(p.Dial))(nil); err != nil {
 			return err

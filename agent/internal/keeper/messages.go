@@ -13,6 +13,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/helper/frame"
 	"github.com/golaunch/golaunch/internal/host/safefile"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
@@ -100,10 +101,10 @@ type message struct {
 	Heard   bool          `json:",omitempty"`
 	Stopped bool          `json:",omitempty"`
 	// Since is when scope ID was made.
-	Since *proc.Epoch  `json:",omitempty"`
-	Peers []netip.Addr `json:",omitempty"`
-	Own   netip.Addr   `json:",omitzero"`
-	Most  int          `json:",omitempty"`
+	Since *procfs.Epoch `json:",omitempty"`
+	Peers []netip.Addr  `json:",omitempty"`
+	Own   netip.Addr    `json:",omitzero"`
+	Most  int           `json:",omitempty"`
 	// More says that further Peers follow.
 	More    bool                    `json:",omitempty"`
 	Store   netip.AddrPort          `json:",omitzero"`

@@ -14,7 +14,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/host/helper/spawn"
 	"github.com/golaunch/golaunch/internal/host/safefile"
-	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
 const (
@@ -151,7 +151,7 @@ func (k *Keeper) arrive() error {
 			if m.ID != protocol {
 				return fmt.Errorf("its keeper belongs to another version of golaunch (protocol %d, this one has %d): its ranks end in %v, unless that version is "+
 					"started again by then; drain a node (golaunch agent --drain) before such an upgrade", m.ID, protocol,
-					max(0, m.At-proc.BootTime()).Round(time.Second))
+					max(0, m.At-procfs.BootTime()).Round(time.Second))
 			}
 			k.Left.Membership, k.Left.Lease = m.Data, m.At
 			k.process = keeperOf(m.PID)
@@ -180,20 +180,13 @@ func (k *Keeper) arrive() error {
 	}
 }
 
-// keeperOf returns a pidfd for the pid that the keeper has sent. It returns nil if there is none.
-func keeperOf(pid int) *os.File {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return nil
-	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		_ = unix.Close(fd)
-		return nil
-	}
-	f := os.NewFile(uintptr(fd), "keeper")
+// keeperOf returns a handle for the pid that the keeper has sent. It is not pinned if the process is
+// not a keeper.
+func keeperOf(pid int) procfs.Handle {
+	h := procfs.Open(pid)
 	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err != nil || string(name) != keeperName+"\n" {
-		_ = f.Close()
-		return nil
+		h.Close()
+		return procfs.Handle{}
 	}
-	return f
+	return h
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/forkserver"
 	"github.com/golaunch/golaunch/internal/host/helper/frame"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
@@ -49,7 +50,7 @@ func (k *keeper) obey(m message, fds []int) {
 		k.release(func(c keptConn) bool { return c.id == m.ID && !c.former })
 	case doRenew:
 		k.lease = m.At
-		k.sup.Renew(max(1, m.At-proc.BootTime()))
+		k.sup.Renew(max(1, m.At-procfs.BootTime()))
 		k.tell(m)
 	case doServer:
 		if err := k.addServer(m, fds); err != nil {
@@ -101,7 +102,7 @@ func (k *keeper) release(which func(keptConn) bool) {
 }
 
 func (k *keeper) scope(m message) {
-	since := proc.NewEpoch()
+	since := procfs.NewEpoch()
 	sc, err := k.sup.Scope(m.Name)
 	if err == nil {
 		k.made++

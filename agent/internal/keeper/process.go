@@ -16,6 +16,7 @@ import (
 	"github.com/golaunch/golaunch/agent/internal/forkserver"
 	"github.com/golaunch/golaunch/internal/host/helper"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
@@ -66,7 +67,7 @@ type keptScope struct {
 	*proc.Scope
 	name  string
 	data  []byte
-	since proc.Epoch
+	since procfs.Epoch
 	ranks []*keptRank
 	// stopped says that the agent has ordered the end of the scope.
 	stopped bool
@@ -221,7 +222,7 @@ func (k *keeper) depart() {
 
 // expire ends a keeper without an agent once the lease is over.
 func (k *keeper) expire() {
-	left := k.lease - proc.BootTime()
+	left := k.lease - procfs.BootTime()
 	switch {
 	case k.link != nil:
 	case left > 0:

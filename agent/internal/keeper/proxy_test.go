@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
@@ -29,7 +29,7 @@ func TestAProxyOutlivesItsAgent(t *testing.T) {
 	begin := func() *Keeper {
 		k, err := Open(dir, func(err error) { t.Log(err) })
 		must(t, err)
-		k.Renew(proc.BootTime() + long)
+		k.Renew(procfs.BootTime() + long)
 		return k
 	}
 	k := begin()

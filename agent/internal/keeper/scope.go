@@ -11,6 +11,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/host/helper/frame"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -26,7 +27,7 @@ type Scope struct {
 	id     int
 	// since is older than all processes of the scope. It is zero if an older keeper does not send
 	// it.
-	since proc.Epoch
+	since procfs.Epoch
 	// alive are the processes whose exit is not known. fresh are the processes that Start has not
 	// returned yet. The keeper's mutex guards both.
 	alive map[int]func(report.Exit, time.Time)

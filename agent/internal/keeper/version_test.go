@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
 // otherKeeper runs a keeper for a directory that sends exactly these messages to the next agent.
@@ -32,7 +32,7 @@ func otherKeeper(t *testing.T, dir string, words ...message) {
 
 func TestAKeeperOfAnotherProtocol(t *testing.T) {
 	dir := t.TempDir()
-	otherKeeper(t, dir, message{Do: doJoined, ID: protocol + 1, At: proc.BootTime() + time.Hour + 400*time.Millisecond}) // the error rounds the time
+	otherKeeper(t, dir, message{Do: doJoined, ID: protocol + 1, At: procfs.BootTime() + time.Hour + 400*time.Millisecond}) // the error rounds the time
 	_, err := Open(dir, nil)
 	if err == nil || !strings.Contains(err.Error(), "keeper belongs to another version of golaunch (protocol 3, this one has 2): its ranks end in 1h0m0s, unless") {
 		t.Errorf("it is opened: %v", err)

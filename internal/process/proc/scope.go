@@ -23,7 +23,7 @@ type Scope struct {
 	name   string
 	marker string
 	// since is an epoch before the start of all its processes.
-	since Epoch
+	since procfs.Epoch
 	group scopeGroup
 	// killed says that from now on SIGKILLs come from this program.
 	killed atomic.Bool
@@ -61,17 +61,27 @@ type scopeGroup struct {
 	oom *cgroup.OOMCounter
 }
 
-func newScope(s *Supervisor, name string, n int) (*Scope, error) {
-	sc := &Scope{sup: s, name: name, since: NewEpoch(), group: scopeGroup{fd: -1}, rush: make(chan struct{})}
+// Scope returns a new scope without processes; name is for people. It fails if the cgroup of the
+// scope cannot be made.
+func (s *Supervisor) Scope(name string) (*Scope, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("scope %s: the supervisor is closed", name)
+	}
+	s.made++
+	sc := &Scope{sup: s, name: name, since: procfs.NewEpoch(), group: scopeGroup{fd: -1}, rush: make(chan struct{})}
 	sc.hurry = sync.OnceFunc(func() { close(sc.rush) })
-	sc.marker = fmt.Sprintf("%s%d=%s", s.marker, n, plain(name))
+	sc.marker = fmt.Sprintf("%s%d=%s", s.marker, s.made, plain(name))
 	if s.home != nil {
 		var err error
-		if sc.group.dir, sc.group.fd, err = s.home.Make(n, plain(name)); err != nil {
+		if sc.group.dir, sc.group.fd, err = s.home.Make(s.made, plain(name)); err != nil {
 			return nil, fmt.Errorf("scope %s: %w", name, err)
 		}
 	}
 	sc.group.oom = cgroup.NewOOMCounter(sc.group.dir)
+	s.scopes[sc] = true
+	s.guard.Add(sc.trail())
 	return sc, nil
 }
 
@@ -113,7 +123,7 @@ func (sc *Scope) Start(c Command) (*Process, error) {
 // keepsLease kills the scope and returns an error if the lease has expired. In that case this
 // process was stopped, and the guardian may have killed the scope before the newest fork.
 func (sc *Scope) keepsLease() error {
-	if !sc.sup.guard.Expired(BootTime()) {
+	if !sc.sup.guard.Expired(procfs.BootTime()) {
 		return nil
 	}
 	if err := sc.Kill(); err != nil {
@@ -151,7 +161,7 @@ func (sc *Scope) exec(path string, c *Command, files []uintptr) (*Process, error
 		if c.Serves {
 			sc.forks.serves.Store(true)
 		}
-		pid, fail := sc.sup.fork(path, c, sc.marker, files, sc.group.fd)
+		pid, fail := sc.forkExec(path, c, files)
 		if fail != nil {
 			return 0, fail
 		}
@@ -229,7 +239,7 @@ func (sc *Scope) Members() ([]Member, error) { return members(sc.trail()) }
 
 // Members returns the living processes in the sessions of leaders, which another process has
 // started since an epoch.
-func Members(leaders []int, since Epoch) ([]Member, error) {
+func Members(leaders []int, since procfs.Epoch) ([]Member, error) {
 	return members(sweep.Trail{Sessions: leaders, Since: since})
 }
 

@@ -33,12 +33,13 @@ func spawn(work <-chan func(*thread)) {
 	}
 }
 
-// fork starts c with the program at path. From its first instant the child has the death signal, a
-// new session and the cgroup.
-func (s *Supervisor) fork(path string, c *Command, marker string, files []uintptr, cgroup int) (int, *StartError) {
+// forkExec starts c with the program at path. From its first instant the child has the death signal,
+// a new session and the cgroup.
+func (sc *Scope) forkExec(path string, c *Command, files []uintptr) (pid int, fail *StartError) {
+	cgroup := sc.group.fd
 	attr := &syscall.ProcAttr{
 		Dir:   c.Dir,
-		Env:   append([]string{marker}, c.Env...),
+		Env:   append([]string{sc.marker}, c.Env...),
 		Files: files,
 		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL, UseCgroupFD: cgroup >= 0, CgroupFD: max(cgroup, 0)},
 	}
@@ -46,27 +47,21 @@ func (s *Supervisor) fork(path string, c *Command, marker string, files []uintpt
 	if attr.Sys.Credential, err = c.Rights.Credential(); err != nil {
 		return 0, c.failure(codeOwn, "%v", err)
 	}
-	type result struct {
-		pid  int
-		fail *StartError
-	}
-	done := make(chan result, 1)
-	s.spawner <- func(t *thread) {
+	done := make(chan struct{})
+	sc.sup.spawner <- func(t *thread) {
+		defer close(done)
 		if err := errors.Join(t.bind(c.CPUs), t.prefer(c.Memory)); err != nil {
-			done <- result{0, c.failure(codeOwn, "%v", err)}
+			fail = c.failure(codeOwn, "%v", err)
 			return
 		}
 		// Go forks with CLONE_VFORK|CLONE_VM, which costs the same for a small and a large process.
-		pid, err := syscall.ForkExec(path, c.Args, attr)
-		if err != nil {
-			done <- result{0, c.as(func() *StartError { return diagnose(c, path, err) })}
-			return
+		if pid, err = syscall.ForkExec(path, c.Args, attr); err != nil {
+			fail = c.as(func() *StartError { return diagnose(c, path, err) })
 		}
-		done <- result{pid, nil}
 	}
-	r := <-done
+	<-done
 	runtime.KeepAlive(c)
-	return r.pid, r.fail
+	return pid, fail
 }
 
 // bind gives the thread the CPUs that its next child inherits: all allowed CPUs if cpus is empty.

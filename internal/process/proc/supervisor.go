@@ -41,16 +41,6 @@ import (
 	"github.com/golaunch/golaunch/internal/process/procfs"
 )
 
-// Epoch is a moment of this machine that divides older processes from younger ones.
-type Epoch = procfs.Epoch
-
-// NewEpoch returns the epoch that begins now.
-func NewEpoch() Epoch { return procfs.NewEpoch() }
-
-// BootTime returns the time by CLOCK_BOOTTIME, which advances while the machine sleeps and while
-// this process is stopped.
-func BootTime() time.Duration { return procfs.BootTime() }
-
 // Holds reports whether cgroups hold the descendants of ranks together here. Without cgroups, if a
 // process leaves its session and clears its environment, it is found as an orphan while this
 // process lives, but not after a kill -9 of this process.
@@ -75,7 +65,7 @@ type Options struct {
 type Supervisor struct {
 	opts Options
 	// since is an epoch before the start of all processes.
-	since Epoch
+	since procfs.Epoch
 	// marker begins the variable that marks each process.
 	marker string
 	// home has a cgroup for each scope; nil if none can be made.
@@ -117,7 +107,7 @@ func New(opts Options) (*Supervisor, error) {
 		return nil, fmt.Errorf("open the input of ranks that have none: %w", err)
 	}
 	s := &Supervisor{
-		opts: opts, since: NewEpoch(), marker: "RANKGUARD_" + rand.Text() + "_", null: null,
+		opts: opts, since: procfs.NewEpoch(), marker: "RANKGUARD_" + rand.Text() + "_", null: null,
 		spawner: make(chan func(*thread)), table: pidTable{pids: map[int]bool{}}, scopes: map[*Scope]bool{},
 		orphans: orphanReaper{session: session, stop: make(chan struct{})},
 	}
@@ -144,24 +134,6 @@ func New(opts Options) (*Supervisor, error) {
 	return s, nil
 }
 
-// Scope returns a new scope without processes; name is for people. It fails if the cgroup of the
-// scope cannot be made.
-func (s *Supervisor) Scope(name string) (*Scope, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, fmt.Errorf("scope %s: the supervisor is closed", name)
-	}
-	s.made++
-	sc, err := newScope(s, name, s.made)
-	if err != nil {
-		return nil, err
-	}
-	s.scopes[sc] = true
-	s.guard.Add(sc.trail())
-	return sc, nil
-}
-
 // Renew gives all ranks a lease from now on: the guardian kills every scope if Renew is not called
 // again in time. 0 ends the lease. The time counts while the machine sleeps or is paused
 // (CLOCK_BOOTTIME), and while this process is stopped.
@@ -170,7 +142,7 @@ func (s *Supervisor) Renew(lease time.Duration) {
 		s.guard.Renew(0)
 		return
 	}
-	s.guard.Renew(BootTime() + lease)
+	s.guard.Renew(procfs.BootTime() + lease)
 }
 
 // Hold gives the guardian duplicates of at most 128 sockets, which replace the duplicates of the

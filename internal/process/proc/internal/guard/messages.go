@@ -25,9 +25,11 @@ func (g *Guard) send(fds []int, words ...string) {
 	}
 }
 
-// sendAll sends a new guardian the whole state.
+// sendAll sends a new guardian the whole state, the origin before any trail.
 func (g *Guard) sendAll() {
-	g.sendOrigin()
+	s := g.opts.Since
+	g.send(nil, "origin", g.opts.Cgroup, g.opts.Record,
+		strconv.FormatInt(int64(s.At), 10), strconv.Itoa(s.Last), strconv.FormatUint(s.Forks, 10), strconv.FormatUint(s.Threads, 10))
 	if g.opts.Subreaper {
 		g.send(nil, "adopter", strconv.Itoa(os.Getpid()), strconv.Itoa(g.opts.Session))
 	}
@@ -36,13 +38,6 @@ func (g *Guard) sendAll() {
 	}
 	g.sendHeld()
 	g.sendLease()
-}
-
-// sendOrigin must be called before any trail is sent.
-func (g *Guard) sendOrigin() {
-	s := g.opts.Since
-	g.send(nil, "origin", g.opts.Cgroup, g.opts.Record,
-		strconv.FormatInt(int64(s.At), 10), strconv.Itoa(s.Last), strconv.FormatUint(s.Forks, 10), strconv.FormatUint(s.Threads, 10))
 }
 
 func (g *Guard) sendTrail(t sweep.Trail) {
