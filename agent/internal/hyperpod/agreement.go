@@ -72,18 +72,22 @@ func (s *Server) flush(ctx context.Context, r rounds) {
 // ask queues a call of the store. The caller has the mutex.
 func (s *Server) ask(do func(context.Context, rounds) error) {
 	select {
-	case s.work <- func(ctx context.Context, r rounds) {
-		if err := do(ctx, r); err != nil && s.ctx.Err() == nil {
-			s.mu.Lock()
-			s.broken = err
-			s.mu.Unlock()
-			s.sockets.Warn(fmt.Errorf("the HyperPod socket: the nodes cannot agree: %w", err))
-			s.look()
-		}
-	}:
+	case s.work <- func(ctx context.Context, r rounds) { s.fail(do(ctx, r)) }:
 	default:
 		s.broken = errSlow
 	}
+}
+
+// fail notes why the store does not answer, unless err is nil or Close was called.
+func (s *Server) fail(err error) {
+	if err == nil || s.ctx.Err() != nil {
+		return
+	}
+	s.mu.Lock()
+	s.broken = err
+	s.mu.Unlock()
+	s.sockets.Warn(fmt.Errorf("the HyperPod socket: the nodes cannot agree: %w", err))
+	s.look()
 }
 
 var errSlow = errors.New("the store does not answer")
@@ -130,10 +134,6 @@ func laterOf(a, b time.Time) time.Time {
 	return a
 }
 
-func (s *Server) allDo(does doing) bool {
-	return !slices.ContainsFunc(s.places, func(p *place) bool { return p.does != does })
-}
-
 // arrive tells the other nodes that all ranks here are at the barrier, or that a rank has come to
 // the barrier while the other ranks run. The caller has the mutex.
 func (s *Server) arrive() {
@@ -149,7 +149,7 @@ func (s *Server) arrive() {
 		}
 		return
 	}
-	if s.counted || !s.allDo(atBarrier) {
+	if s.counted || slices.ContainsFunc(s.places, func(p *place) bool { return p.does != atBarrier }) {
 		return
 	}
 	s.counted = true

@@ -173,15 +173,7 @@ func Serve(o Options) (s *Server, err error) {
 		s.sockets.Close()
 		return nil, err
 	}
-	s.all.Go(func() {
-		if err := s.agree(); err != nil && s.ctx.Err() == nil {
-			s.sockets.Warn(fmt.Errorf("the HyperPod socket: the nodes cannot agree: %w", err))
-			s.mu.Lock()
-			s.broken = err
-			s.mu.Unlock()
-			s.look()
-		}
-	})
+	s.all.Go(func() { s.fail(s.agree()) })
 	return s, nil
 }
 
@@ -217,7 +209,7 @@ func (s *Server) take(c *client, p *place, m message) error {
 			return errNames
 		}
 		c.names = append(c.names, m.Client)
-		return c.say(said{Type: typeRankInfo, Client: m.Client, Env: s.env(p), Job: s.jobData()})
+		return c.say(said{Type: typeRankInfo, Client: m.Client, Env: s.env(p), Job: cmp.Or(s.job, together(nil))})
 	case typeAtBarrier:
 		p.become(atBarrier, now)
 		s.arrive()
@@ -290,11 +282,4 @@ func (s *Server) env(p *place) map[string]string {
 	}
 	env["JOB_RESTART_COUNT"], env["TORCHELASTIC_RESTART_COUNT"], env["SPARE"] = count, count, "False"
 	return env
-}
-
-func (s *Server) jobData() *jobData {
-	if s.job == nil {
-		return together(nil)
-	}
-	return s.job
 }
