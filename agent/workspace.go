@@ -77,13 +77,12 @@ func (j *jobOnNode) arrive(ctx context.Context) error {
 	defer cancel()
 	came := make(chan error, 1)
 	go func() { came <- j.workspace.Await(ctx) }()
-	slow := time.NewTicker(slowWorkspace)
-	defer slow.Stop()
+	slow := time.Tick(slowWorkspace)
 	for {
 		select {
 		case err := <-came:
 			return err
-		case <-slow.C:
+		case <-slow:
 			j.node.Say(fmt.Sprintf("%s waits for the workspace of job %s: %s have come", j.node.session.Node.Name, j.id, j.workspace.Progress()))
 		}
 	}

@@ -60,10 +60,8 @@ const (
 // when one of them fails.
 func (f *Forks) Prepare(a Attempt) {
 	f.making.Go(func() {
-		wait := time.NewTimer(startAfter)
-		defer wait.Stop()
 		select {
-		case <-wait.C:
+		case <-time.After(startAfter):
 		case <-f.failed:
 		case <-f.over:
 			return

@@ -120,12 +120,10 @@ func (p pids) await(ctx context.Context, pause time.Duration) (next time.Duratio
 	} else {
 		pause = min(pause, long)
 	}
-	limit := time.NewTimer(pause)
-	defer limit.Stop()
 	select {
 	case <-ended:
 		return shortest
-	case <-limit.C:
+	case <-time.After(pause):
 		return 2 * pause
 	case <-ctx.Done():
 		return 0

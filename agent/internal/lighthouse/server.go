@@ -248,11 +248,10 @@ func (s *Server) replica(id string) (*replica, error) {
 // beat reports to the coordinator from time to time which replicas are alive, and forgets the
 // others.
 func (s *Server) beat() {
-	tick := time.NewTicker(beatEvery)
-	defer tick.Stop()
+	tick := time.Tick(beatEvery)
 	for {
 		select {
-		case <-tick.C:
+		case <-tick:
 			s.reportAlive()
 		case <-s.over:
 			return

@@ -26,10 +26,8 @@ func CompareLibraries(all []ranks.Rank, loaded <-chan time.Time, warn func(diffe
 	ended := make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() {
-		timer := time.NewTimer(loadTime)
-		defer timer.Stop()
 		if loaded == nil {
-			loaded = timer.C
+			loaded = time.After(loadTime)
 		}
 		select {
 		case <-ended:

@@ -82,10 +82,8 @@ func ReportSteps(all []Rank, ticks <-chan time.Time, report func(step int64, ago
 	over := make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() {
-		ticker := time.NewTicker(stepEvery)
-		defer ticker.Stop()
 		if ticks == nil {
-			ticks = ticker.C
+			ticks = time.Tick(stepEvery)
 		}
 		for {
 			select {

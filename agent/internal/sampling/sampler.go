@@ -218,8 +218,10 @@ func (s *Sampler) Stream(job string, filter wire.SampleFilter) (next func(contex
 			if filter.Every <= 0 {
 				return wire.Answer{}, io.EOF
 			}
-			if err := sleep(ctx, max(BusyEvery, filter.Every)-time.Since(last)); err != nil {
-				return wire.Answer{}, err
+			select {
+			case <-time.After(max(BusyEvery, filter.Every) - time.Since(last)):
+			case <-ctx.Done():
+				return wire.Answer{}, ctx.Err()
 			}
 		}
 		select {
@@ -234,18 +236,4 @@ func (s *Sampler) Stream(job string, filter wire.SampleFilter) (next func(contex
 		after = last
 		return wire.Answer{Samples: &wire.Samples{Now: last, Series: found}}, nil
 	}, done
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -331,9 +331,7 @@ func (w *Watch) lookLast() {
 		if w.hurried.until.IsZero() {
 			left = min(left, answerLimit-time.Since(w.disk.since))
 		}
-		limit := time.NewTimer(left)
-		defer limit.Stop()
-		a, ok := w.disk.take(limit.C)
+		a, ok := w.disk.take(time.After(left))
 		if ok {
 			w.heard(a, time.Now())
 		}

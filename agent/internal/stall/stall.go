@@ -92,9 +92,7 @@ func (w *watch) run(ctx context.Context) {
 	if w.Limit <= 0 {
 		ticks = nil
 	} else if ticks == nil {
-		ticker := time.NewTicker(w.every)
-		defer ticker.Stop()
-		ticks = ticker.C
+		ticks = time.Tick(w.every)
 	}
 	var due <-chan struct{}
 	if w.Monitor != nil {

@@ -81,18 +81,16 @@ func (c *Command) Wait(ctx context.Context) report.Exit {
 		return report.Exit{}
 	case <-c.arrived:
 	}
-	slow, late := time.NewTimer(slowCheck), time.NewTimer(CommandLimit)
-	defer slow.Stop()
-	defer late.Stop()
+	slow, late := time.After(slowCheck), time.After(CommandLimit)
 	for {
 		select {
 		case <-ctx.Done():
 			return report.Exit{}
 		case <-c.done:
 			return c.exit
-		case <-slow.C:
+		case <-slow:
 			c.o.Warn(fmt.Errorf("job %s: %s has not answered for %v: is its file system there?", c.o.Job, c.path(), slowCheck))
-		case <-late.C:
+		case <-late:
 			return Exit(fmt.Errorf("start %q: %s has not answered for %v: is its file system there?", c.o.Name, c.path(), CommandLimit))
 		}
 	}

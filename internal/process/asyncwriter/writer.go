@@ -73,8 +73,7 @@ func (s *Writer) run() {
 // Finish waits until all functions were called, at most for the limit, and reports whether all were
 // called.
 func (s *Writer) Finish(limit time.Duration) bool {
-	late := time.NewTimer(limit)
-	defer late.Stop()
+	late := time.After(limit)
 	for {
 		s.mu.Lock()
 		idle := s.queue == nil
@@ -84,7 +83,7 @@ func (s *Writer) Finish(limit time.Duration) bool {
 		}
 		select {
 		case <-s.idle:
-		case <-late.C:
+		case <-late:
 			return false
 		}
 	}

@@ -138,12 +138,11 @@ func (sc *Scope) bar() {
 // awaitLeaders waits for all processes that were started. It returns false if the deadline passes
 // or rush is closed first.
 func (sc *Scope) awaitLeaders(deadline time.Time, rush <-chan struct{}) bool {
-	timer := time.NewTimer(time.Until(deadline))
-	defer timer.Stop()
+	late := time.After(time.Until(deadline))
 	for _, p := range sc.procs {
 		select {
 		case <-p.done:
-		case <-timer.C:
+		case <-late:
 			return false
 		case <-rush:
 			return false
