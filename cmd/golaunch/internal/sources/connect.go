@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
@@ -80,6 +81,14 @@ func (w Target) localJobs(ctx context.Context, known func(at string) bool) (map[
 
 // localPrefix begins the address of a job that has its own coordinator on this machine.
 const localPrefix = "job "
+
+// Ended reports whether the source at an address was a job of this machine, and the job's own
+// coordinator has ended.
+func Ended(ctx context.Context, at string) bool {
+	job, local := strings.CutPrefix(at, localPrefix)
+	jobs, err := launcher.LocalJobs(ctx)
+	return local && err == nil && !slices.Contains(jobs, job)
+}
 
 // Close closes sources.
 func Close(all map[string]view.Source) error {

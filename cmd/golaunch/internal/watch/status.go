@@ -65,9 +65,9 @@ func (o *statusOptions) print(io *cli.Console, only string, nodes bool) error {
 		return err
 	}
 	defer func() { _ = sources.Close(connected) }() // the sources have answered
-	s, err := o.query(ctx, connected, report.Query{Job: only, Jobs: !nodes, Open: !o.all && only == "", Brief: !o.JSON})
-	if err != nil {
-		return err
+	s, answered, silent := o.query(ctx, connected, report.Query{Job: only, Jobs: !nodes, Open: !o.all && only == "", Brief: !o.JSON})
+	if !answered {
+		return silent
 	}
 	shown := listing.Cluster{Version: s.Version, Since: s.Since, Coordinators: listing.NewCoordinators(s.Coordinators, s.Silent), Requested: s.Requested, Blocked: s.Blocked}
 	for _, n := range s.Nodes {
@@ -86,27 +86,32 @@ func (o *statusOptions) print(io *cli.Console, only string, nodes bool) error {
 	}
 	switch {
 	case o.JSON && nodes:
-		return jsonout.Print(io.Stdout, &shown)
+		err = jsonout.Print(io.Stdout, &shown)
 	case o.JSON:
-		return jsonout.Print(io.Stdout, &listing.Jobs{Jobs: shown.Jobs})
+		err = jsonout.Print(io.Stdout, &listing.Jobs{Jobs: shown.Jobs})
+	default:
+		err = shown.Write(io.Stdout, nodes)
 	}
-	return shown.Write(io.Stdout, nodes)
+	return errors.Join(err, silent)
 }
 
-// query asks all sources and merges their answers. A job with a coordinator of its own may have
-// ended meanwhile, so one answer is enough.
-func (o *statusOptions) query(ctx context.Context, connected map[string]view.Source, q report.Query) (report.Status, error) {
-	var all report.Status
-	var errs []error
+// query asks all sources and merges their answers. answered is false if no source has answered. err
+// says why others have not, except jobs whose own coordinator has ended meanwhile.
+func (o *statusOptions) query(ctx context.Context, connected map[string]view.Source, q report.Query) (all report.Status, answered bool, err error) {
+	var silent, ended []error
 	for _, at := range slices.Sorted(maps.Keys(connected)) {
 		s, err := connected[at].Query(ctx, q)
-		if err != nil {
-			errs = append(errs, err)
+		switch {
+		case len(connected) == 1:
+			return s, err == nil, err
+		case err != nil && sources.Ended(ctx, at):
+			ended = append(ended, err)
+			continue
+		case err != nil:
+			silent = append(silent, fmt.Errorf("%s: %w", at, err))
 			continue
 		}
-		if len(connected) == 1 {
-			return s, nil
-		}
+		answered = true
 		all.Version, all.Since = s.Version, s.Since
 		all.Coordinators, all.Silent = append(all.Coordinators, s.Coordinators...), append(all.Silent, s.Silent...)
 		all.Requested, all.Blocked = append(all.Requested, s.Requested...), cmp.Or(all.Blocked, s.Blocked)
@@ -115,10 +120,10 @@ func (o *statusOptions) query(ctx context.Context, connected map[string]view.Sou
 			all.Counted, all.Charges = s.Counted, append(all.Charges, s.Charges...)
 		}
 	}
-	if len(errs) == len(connected) {
-		return all, errors.Join(errs...)
+	if !answered {
+		silent = append(silent, ended...)
 	}
-	return all, nil
+	return all, answered, errors.Join(silent...)
 }
 
 // samplesLimit bounds the wait for the nodes' measurements.

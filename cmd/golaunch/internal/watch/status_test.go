@@ -1,0 +1,49 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
+	"github.com/golaunch/golaunch/launcher/report"
+)
+
+// silentSource does not answer.
+type silentSource struct {
+	view.Source
+	why error
+}
+
+func (s silentSource) Query(context.Context, report.Query) (report.Status, error) {
+	return report.Status{}, s.why
+}
+
+// TestSilentSource: status shows the answers of the other sources and returns the error of a source
+// that does not answer. A job that has ended since is no error.
+func TestSilentSource(t *testing.T) {
+	why, good := errors.New("no answer"), &viewtest.Cluster{Nodes: 1}
+	silent := silentSource{why: why}
+	for name, c := range map[string]struct {
+		connected map[string]view.Source
+		answered  bool
+		says      string
+	}{
+		"all answer":          {map[string]view.Source{"h:1": good, "h:2": good}, true, ""},
+		"one does not":        {map[string]view.Source{"h:1": good, "h:2": silent}, true, "h:2: no answer"},
+		"none does":           {map[string]view.Source{"h:1": silent, "h:2": silent}, false, "h:1: no answer\nh:2: no answer"},
+		"a job has ended":     {map[string]view.Source{"h:1": good, "job gone": silent}, true, ""},
+		"all jobs have ended": {map[string]view.Source{"job a": silent, "job b": silent}, false, "no answer\nno answer"},
+		"the only one":        {map[string]view.Source{"h:1": silent}, false, "no answer"},
+	} {
+		s, answered, err := new(statusOptions).query(t.Context(), c.connected, report.Query{})
+		said := ""
+		if err != nil {
+			said = err.Error()
+		}
+		if answered != c.answered || said != c.says || answered && len(s.Jobs) == 0 {
+			t.Errorf("%s: answered %v, said %q, %d jobs", name, answered, said, len(s.Jobs))
+		}
+	}
+}
