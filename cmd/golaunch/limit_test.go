@@ -18,3 +18,18 @@ func TestLittleAddressSpace(t *testing.T) {
 		}
 	}
 }
+
+// TestFewOpenFiles: if golaunch may open too few files, it names the limit and what to set, and no
+// other directory for the logs.
+func TestFewOpenFiles(t *testing.T) {
+	t.Parallel()
+	for _, n := range []string{"8", "10", "12"} {
+		p := start(t, exec.Command("sh", "-c", `ulimit -n "$1" && exec "$0" -n 2 -- true`, golaunch(t), n))
+		p.ends(125, "too many open files; the limit of open files (ulimit -n) is "+n+", and golaunch needs more: raise it to 4096 or more")
+		if _, text := p.wait(); strings.Contains(text, "--log-dir") {
+			t.Errorf("with %s files it advises another directory", n)
+		}
+	}
+	start(t, exec.Command("sh", "-c", `ulimit -n 24 && exec "$0" -- true`, golaunch(t))).
+		ends(125, "1 ranks need ", " open files, and golaunch may have 24 on this node: raise the limit (ulimit -n;")
+}

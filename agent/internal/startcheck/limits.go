@@ -26,11 +26,15 @@ func Files(count int) error {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("read the limit of open files: %w", err)
 	}
-	open, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
+	files, err := os.ReadDir("/proc/self/fd")
+	open := uint64(len(files))
+	switch {
+	case errors.Is(err, unix.EMFILE):
+		open = limit.Cur
+	case err != nil:
 		return fmt.Errorf("count the open files: %w", err)
 	}
-	if need := uint64(len(open) + FilesPerRank*count + FilesAtStart); need > limit.Cur {
+	if need := open + uint64(FilesPerRank*count+FilesAtStart); need > limit.Cur {
 		return fmt.Errorf("%d ranks need %d open files, and golaunch may have %d on this node: raise the limit (ulimit -n; LimitNOFILE= of a systemd unit)",
 			count, need, limit.Cur)
 	}

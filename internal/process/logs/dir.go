@@ -59,9 +59,18 @@ type Access struct{ Base, Job *safefile.Rights }
 func (a Access) OpenDir(base, job string) (*Dir, error) {
 	d, err := a.newDir(base, job, (*Dir).create)
 	if err != nil {
-		return nil, fmt.Errorf("open the log directory of job %s in %s: %w (choose another with --log-dir)", job, base, err)
+		return nil, cannotOpen(job, base, err)
 	}
 	return d, nil
+}
+
+// cannotOpen advises another directory, unless the reason is the limit of open files.
+func cannotOpen(job, base string, err error) error {
+	err = fmt.Errorf("open the log directory of job %s in %s: %w", job, base, err)
+	if errors.Is(err, unix.EMFILE) {
+		return err
+	}
+	return fmt.Errorf("%w (choose another with --log-dir)", err)
 }
 
 // NoDir is for a job without log files: output is dropped and there is nothing to read.

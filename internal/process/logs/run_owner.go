@@ -115,7 +115,7 @@ func (a Access) TakeDir(base, job, run string) (*Dir, error) {
 		return nil, taken
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open the log directory of job %s in %s: %w (choose another with --log-dir)", job, base, err)
+		return nil, cannotOpen(job, base, err)
 	}
 	return d, nil
 }

@@ -2,7 +2,6 @@ package jobdir
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -67,7 +66,7 @@ func (a *Agent) checkShared(base string) error {
 		return nil
 	}
 	if err := errors.Join(passable(base), passable(a.Base)); err != nil {
-		return errors.Join(fmt.Errorf("%w; choose another directory for logs with --log-dir", err), a.Close())
+		return errors.Join(unusable(err), a.Close())
 	}
 	return nil
 }

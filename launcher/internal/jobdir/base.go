@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/golaunch/golaunch/internal/host/safefile"
 	"github.com/golaunch/golaunch/internal/process/logs"
@@ -34,7 +35,7 @@ func Base(dir string) (string, error) {
 		return dir, fmt.Errorf("%w: %w; choose one with --log-dir", errCannotMake, err)
 	}
 	if err := onlyMine(dir); err != nil {
-		return dir, fmt.Errorf("%w; choose another directory for logs with --log-dir", err)
+		return dir, unusable(err)
 	}
 	return dir, nil
 }
@@ -42,6 +43,14 @@ func Base(dir string) (string, error) {
 // errCannotMake says that golaunch cannot make a directory. If another user has put something in
 // its place, that is a different error.
 var errCannotMake = errors.New("cannot make a directory for logs")
+
+// unusable advises another directory, unless the reason is the limit of open files.
+func unusable(err error) error {
+	if errors.Is(err, syscall.EMFILE) {
+		return err
+	}
+	return fmt.Errorf("%w; choose another directory for logs with --log-dir", err)
+}
 
 func onlyMine(dir string) error {
 	if err := safefile.Path(dir); err != nil {

@@ -2,11 +2,13 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
@@ -29,7 +31,7 @@ func (s *Console) Execute(root *cobra.Command, args []string) int {
 	if err == nil {
 		return s.code
 	}
-	who, text, code := "golaunch", err.Error(), ExitFailure
+	who, text, code := "golaunch", err.Error()+adviceOnFiles(err), ExitFailure
 	if errors.Is(err, launcher.ErrUsage) || !s.began {
 		who, text, code = c.CommandPath(), strings.TrimPrefix(text, launcher.ErrUsage.Error()+": "), ExitUsage
 	}
@@ -40,6 +42,18 @@ func (s *Console) Execute(root *cobra.Command, args []string) int {
 	s.Message(who+": "+text, jsonout.Words{Error: errorShown(c, err, text, code)})
 	return code
 }
+
+// adviceOnFiles says which limit to raise if golaunch itself may open no further file.
+func adviceOnFiles(err error) string {
+	var limit unix.Rlimit
+	if !errors.Is(err, unix.EMFILE) || unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		return ""
+	}
+	return fmt.Sprintf("; the limit of open files (ulimit -n) is %d, and golaunch needs more: raise it to %d or more", limit.Cur, enoughFiles)
+}
+
+// enoughFiles suffices for a job on this machine. It is the kernel's own default for the hard limit.
+const enoughFiles = 4096
 
 // wantsJSON reports whether args ask for JSON. It does not parse the flags, since they may be
 // wrong. A verb that parses its own flags, such as torchrun, has no --json.
