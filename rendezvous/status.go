@@ -98,29 +98,24 @@ func (c *Coordinator) charges() (counted time.Time, all []report.Charge, byJob m
 		return report.Charge{User: user, Kind: kind, Price: prices[kind], NodeHours: float64(t.Nodes) / hour, GPUHours: float64(t.GPUs) / hour}
 	}
 	byJob = map[string][]report.Charge{}
-	jobs, others := c.state.Cluster.Charged(now())
-	users := others.Users
+	jobs, ledger := c.state.Cluster.Spent(now())
 	for id, charged := range jobs {
 		for _, kind := range slices.Sorted(maps.Keys(charged)) {
-			t := charged[kind]
-			byJob[id] = append(byJob[id], of("", kind, t))
-			p := charge.Pair{User: c.state.Jobs[id].User, Kind: kind}
-			t.Add(users[p])
-			users[p] = t
+			byJob[id] = append(byJob[id], of("", kind, charged[kind]))
 		}
 	}
-	for p, t := range users {
+	for p, t := range ledger.Users {
 		all = append(all, of(p.User, p.Kind, t))
 	}
 	slices.SortFunc(all, func(a, b report.Charge) int {
 		return cmp.Or(cmp.Compare(a.User, b.User), cmp.Compare(a.Kind, b.Kind))
 	})
-	for _, kind := range slices.Sorted(maps.Keys(others.Idle)) {
-		idle := of("", kind, others.Idle[kind])
+	for _, kind := range slices.Sorted(maps.Keys(ledger.Idle)) {
+		idle := of("", kind, ledger.Idle[kind])
 		idle.Idle = true
 		all = append(all, idle)
 	}
-	return others.Since, all, byJob
+	return ledger.Since, all, byJob
 }
 
 // nodeStatus completes the cluster's data about a node with the values that depend on the time.

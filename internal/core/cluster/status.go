@@ -211,6 +211,16 @@ func (s *State) Charged(until time.Time) (jobs map[string]map[string]charge.Time
 	return jobs, others
 }
 
+// Spent returns the charges of each known job, as Charged does, and a ledger of all time. There the
+// jobs count for their users as they will after Forget.
+func (s *State) Spent(until time.Time) (jobs map[string]map[string]charge.Time, all charge.Ledger) {
+	jobs, all = s.Charged(until)
+	for _, e := range s.bySubmission() {
+		all.Fold(e.User, jobs[e.Job.ID])
+	}
+	return jobs, all
+}
+
 // Forget drops a finished job, and adds its charges to those of its user. It does not drop a job
 // that has not finished.
 func (s *State) Forget(id string) {
