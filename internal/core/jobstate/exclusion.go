@@ -92,7 +92,7 @@ func (s *State) suspect(f *fault) string {
 // alone does not exclude the node, since the node may have been cut off only once.
 func (s *State) unfit(f *fault, name string) exclusion {
 	switch n := s.suspects.blamed[name]; {
-	case s.spec.ExcludeAfter == 0 || s.Excludes(name):
+	case s.spec.ExcludeAfter == 0 || s.Excludes(name) || s.closed() && len(s.roster.nodes) == 1: // no other node can ever do
 		return exclusion{}
 	case f.Verdict.Action == report.ActionReplace && f.Verdict.Cause != verdict.NodeLost.Cause:
 		if f.unreachable() {
