@@ -219,7 +219,11 @@ func (c *Cluster) listensAt() bool {
 // hint tells the user how to use the cluster.
 func (c *Cluster) hint(h *head, address string) {
 	if at, err := netip.ParseAddrPort(address); err == nil && at.Addr().IsLoopback() && !c.listensAt() {
-		c.Warn(fmt.Errorf("no other machine reaches the coordinator at %s: %s has no default route, so give the address of an interface as listen in %s, and run golaunch up again", address, h.name, c.path))
+		advice := fmt.Sprintf("so give the address of an interface as listen in %s, and run golaunch up again", c.path)
+		if c.file.Ray {
+			advice = "so give it one, and run golaunch up again"
+		}
+		c.Warn(fmt.Errorf("no other machine reaches the coordinator at %s: %s has no default route, %s", address, h.name, advice))
 	}
 	if h.ssh == nil {
 		c.Say(fmt.Sprintf("golaunch --coordinator %s -- COMMAND runs a job; golaunch down %s ends the cluster", address, c.path))

@@ -139,6 +139,10 @@ func TestOnlyThisMachineReachesTheCoordinator(t *testing.T) {
 			t.Errorf("%q: said\n%s", listen, said)
 		}
 	}
+	c, said, _ := cluster(t, "cluster_name: c\nprovider: {type: local, head_ip: h1, worker_ips: [h2]}\n", "", false)
+	if c.hint(&head{name: "h1"}, "127.0.0.1:29400"); !strings.Contains(said.String(), "h1 has no default route, so give it one, and") || strings.Contains(said.String(), "listen") {
+		t.Errorf("of Ray's file, which has no such key: said\n%s", said)
+	}
 }
 
 // TestTheCoordinatorDoesNotStart: its message is in JSON, and the error has its text.

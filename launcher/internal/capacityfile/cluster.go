@@ -31,6 +31,8 @@ type Cluster struct {
 	// Public says that golaunch reaches the head at its public address, if the head is a cloud's
 	// machine.
 	Public bool
+	// Ray says that the file is one of Ray's cluster launcher, which has no key for Listen.
+	Ray bool
 }
 
 // Head is where the coordinator runs: this machine, a host that ssh reaches, or a node of a kind.

@@ -75,7 +75,7 @@ func void(n *yaml.Node) bool {
 
 func parseRay(root *yaml.Node) (File, error) {
 	r := &rayFile{maxWorkers: -1, idle: rayIdle}
-	r.Public = true
+	r.Public, r.Ray = true, true
 	if err := each(root, r.set); err != nil {
 		return File{}, err
 	}
