@@ -208,7 +208,7 @@ func (c Coordinator) listen(ctx context.Context) (net.Listener, error) {
 	}
 	if host == "" {
 		host = address.OnDefaultRoute().String()
-	} else if at, err := address.Resolve(ctx, host, DefaultPort); err == nil {
+	} else if at, err := address.Resolve(ctx, "coordinator", host, DefaultPort); err == nil {
 		if at, err = at.ForOthers(ctx, machine.Wanted{}.Reachable, c.Say); err != nil {
 			return nil, err
 		}

@@ -97,7 +97,7 @@ func (l *localRun) meet(ctx context.Context) (report.Result, error) {
 func (l *localRun) rendezvous(ctx context.Context) (at address.Endpoint, code int, err error) {
 	n := l.job.Network
 	resolve := func(ctx context.Context) (address.Endpoint, error) {
-		return address.Resolve(ctx, n.Rendezvous, coordinatorPort(n.ports()))
+		return address.Resolve(ctx, "rendezvous", n.Rendezvous, coordinatorPort(n.ports()))
 	}
 	if at, err = resolve(ctx); !pod.Unresolved(err) {
 		return at, 0, err

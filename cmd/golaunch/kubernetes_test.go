@@ -341,11 +341,11 @@ func TestAClusterInPods(t *testing.T) {
 	ps := makePods(t, "train", "train-0", "train-1")
 	agent := func() *process { return ps.all[1].with(secret).run("agent", "--coordinator=train-0.train:29400") }
 	told := agent()
-	told.line("keeps trying: rendezvous host train-0.train")
+	told.line("keeps trying: coordinator host train-0.train")
 	told.signal(syscall.SIGTERM)
 	told.ends(143)
 	waits := agent()
-	waits.line("keeps trying: rendezvous host train-0.train")
+	waits.line("keeps trying: coordinator host train-0.train")
 	ps.publish()
 	head := ps.all[0].with(secret).run("coordinator", "--listen=train-0.train:29400", "--state-dir=/tmp/state")
 	head.line("the coordinator listens at")

@@ -23,13 +23,15 @@ type Endpoint struct {
 	Host  string
 	Addrs []netip.Addr
 	Port  int
+	// what names the endpoint in errors, such as "rendezvous".
+	what string
 }
 
 // String is HOST:PORT.
 func (e Endpoint) String() string { return net.JoinHostPort(e.Host, strconv.Itoa(e.Port)) }
 
-// Resolve finds the addresses of HOST:PORT, or of HOST with a default port.
-func Resolve(ctx context.Context, text string, defaultPort int) (Endpoint, error) {
+// Resolve finds the addresses of HOST:PORT, or of HOST with a default port. Errors call it what.
+func Resolve(ctx context.Context, what, text string, defaultPort int) (Endpoint, error) {
 	host, portText, err := net.SplitHostPort(text)
 	if err != nil {
 		host, portText = text, strconv.Itoa(defaultPort)
@@ -37,16 +39,16 @@ func Resolve(ctx context.Context, text string, defaultPort int) (Endpoint, error
 	port, err := strconv.Atoi(portText)
 	addr, noAddr := netip.ParseAddr(host)
 	if err != nil || port < 1 || port > 65535 || noAddr != nil && !wire.ValidName(host) || addr.IsUnspecified() {
-		return Endpoint{}, usage.Errorf("rendezvous %q: HOST:PORT that every node can reach, such as n1:29400 or [fd00::1]:29400", text)
+		return Endpoint{}, usage.Errorf("%s %q: HOST:PORT that every node can reach, such as n1:29400 or [fd00::1]:29400", what, text)
 	}
-	e := Endpoint{host, []netip.Addr{addr}, port}
+	e := Endpoint{host, []netip.Addr{addr}, port, what}
 	if noAddr == nil {
 		return e, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
 	defer cancel()
 	if e.Addrs, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
-		return e, fmt.Errorf("rendezvous host %s: %w; use an address, or a name that every node can resolve", host, err)
+		return e, fmt.Errorf("%s host %s: %w; use an address, or a name that every node can resolve", what, host, err)
 	}
 	for i := range e.Addrs {
 		e.Addrs[i] = e.Addrs[i].Unmap()
@@ -76,12 +78,12 @@ func (e Endpoint) ForOthers(ctx context.Context, own func(context.Context) (neti
 	}
 	name, _ := os.Hostname()
 	if first, _, _ := strings.Cut(e.Host, "."); name == "" || first != strings.Split(name, ".")[0] {
-		return e, fmt.Errorf("rendezvous host %s is %v on this machine (see /etc/hosts), which no other node can reach; use its address",
-			e.Host, e.Addrs[0])
+		return e, fmt.Errorf("%s host %s is %v on this machine (see /etc/hosts), which no other node can reach; use its address",
+			e.what, e.Host, e.Addrs[0])
 	}
 	addr, err := own(ctx)
 	if err != nil {
-		return e, fmt.Errorf("rendezvous host %s is %v on this machine (see /etc/hosts), and %w", e.Host, e.Addrs[0], err)
+		return e, fmt.Errorf("%s host %s is %v on this machine (see /etc/hosts), and %w", e.what, e.Host, e.Addrs[0], err)
 	}
 	say(fmt.Sprintf("%s is %v on this machine (see /etc/hosts); the others find it at %v, or else --address or --interface says where",
 		e.Host, e.Addrs[0], addr))

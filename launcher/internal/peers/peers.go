@@ -25,7 +25,7 @@ const most = 7
 func Resolve(ctx context.Context, list string, defaultPort int) (addrs []string, err error) {
 	var unknown error
 	for text := range strings.SplitSeq(list, ",") {
-		at, err := address.Resolve(ctx, text, defaultPort)
+		at, err := address.Resolve(ctx, "coordinator", text, defaultPort)
 		if errors.Is(err, usage.Kind()) {
 			return nil, err
 		}
@@ -77,7 +77,7 @@ func Find(
 	var found []string
 	var unknown error
 	for _, peer := range peers {
-		at, err := address.Resolve(ctx, peer, defaultPort)
+		at, err := address.Resolve(ctx, "coordinator", peer, defaultPort)
 		if err == nil {
 			at, err = at.ForOthers(ctx, own, say)
 		}
@@ -95,7 +95,7 @@ func Find(
 		}
 	}
 	if listen != "" {
-		at, err := address.Resolve(ctx, listen, defaultPort)
+		at, err := address.Resolve(ctx, "coordinator", listen, defaultPort)
 		if err != nil {
 			return Self{}, err
 		}
