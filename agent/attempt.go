@@ -87,7 +87,7 @@ func newAttempt(j *jobOnNode, o job.Start) *attempt {
 	return a
 }
 
-// setUp sets the ranks' environment and their bindings. The former ranks keep their bindings.
+// setUp sets the ranks' environment and their bindings. Former ranks stay where they run.
 func (a *attempt) setUp() {
 	j, s := a.job, &a.setup
 	if s.err = j.err; s.err != nil {
@@ -97,9 +97,9 @@ func (a *attempt) setUp() {
 	if presets := j.work.Task.Presets; presets != nil {
 		s.env = s.env.With(presets(a.order.World.Network))
 	}
-	var err error
-	if s.bindings, err = j.bind(a.order.World); err != nil && len(a.former) < len(a.order.Group.Bundles) {
-		s.err = err
+	s.bindings, s.err = j.bind(a.order.World)
+	if s.err != nil && len(a.former) == len(a.order.Group.Bundles) {
+		s.bindings, s.err = make([]bind.Binding, a.order.World.LocalSize), nil
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/golaunch/golaunch/agent/internal/keeper"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/internal/host/topology"
@@ -155,6 +156,24 @@ func TestStrictStartsNothing(t *testing.T) {
 	}
 	if got := w.file(t, "where"); got != "" {
 		t.Errorf("ranks ran: %s", got)
+	}
+}
+
+// TestFormerRanksNeedNoBinding adopts ranks on a machine where ranks that start could not be bound.
+func TestFormerRanksNeedNoBinding(t *testing.T) {
+	w, _ := binding(t, oneCore, bind.Core)
+	w.jobs["test"].work.Task.Strict = true
+	a := newAttempt(w.jobs["test"], startOf(0))
+	a.former = map[int]keeper.Rank{0: {}}
+	if a.setUp(); a.setup.err == nil {
+		t.Error("a rank starts that cannot be bound")
+	}
+	a.former[1] = keeper.Rank{}
+	if a.setUp(); a.setup.err != nil {
+		t.Fatalf("ranks that run cannot be adopted: %v", a.setup.err)
+	}
+	if c := a.command(a.order.Group.Bundles[1], nil); len(c.CPUs) != 0 {
+		t.Errorf("bound to CPUs %v", c.CPUs)
 	}
 }
 
