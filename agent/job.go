@@ -66,8 +66,8 @@ type ending struct {
 
 // newJob prepares for a job. An earlier agent may have kept a part of the job.
 func newJob(m *membership, id string, kept keptJob) *jobOnNode {
-	j := &jobOnNode{node: m, id: id, attempts: map[int]*attempt{}, warned: map[bind.Warning]bool{}, places: saves.NewPlaces()}
-	j.ending.ctx, j.ending.begin = context.WithCancel(context.Background())
+	over, begin := context.WithCancel(context.Background())
+	j := &jobOnNode{node: m, id: id, attempts: map[int]*attempt{}, warned: map[bind.Warning]bool{}, places: saves.NewPlaces(), ending: ending{over, begin}}
 	j.work, j.err = m.Open(id, kept.Assignment, m.session.Node.Addr)
 	if j.err == nil && j.work.Task.Preload == nil {
 		j.work.Task.Preload = m.Preload

@@ -23,9 +23,8 @@ func (m *membership) run(ctx context.Context) (report.Result, error) {
 		m.Joined(m.session.Node)
 	}
 	m.jobs, m.broken, m.tasks = map[string]*jobOnNode{}, make(chan error, 1), make(chan func())
-	queries, stopQueries := context.WithCancel(ctx)
+	stopQueries := m.queries.begin(ctx)
 	defer stopQueries()
-	m.queries.ctx = queries
 	m.sampler = sampling.New(m.Warn)
 	m.queries.running.Go(func() {
 		if err := m.sampler.Run(m.queries.ctx); err != nil {

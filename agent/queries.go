@@ -28,6 +28,13 @@ type queries struct {
 	running sync.WaitGroup
 }
 
+// begin admits queries until end is called.
+func (q *queries) begin(ctx context.Context) (end context.CancelFunc) {
+	ctx, end = context.WithCancel(ctx)
+	q.ctx = ctx
+	return end
+}
+
 // nextFunc returns the next part of an answer, or [io.EOF].
 type nextFunc = func(context.Context) (wire.Answer, error)
 

@@ -72,7 +72,7 @@ type published struct {
 	interpreters, nextInterpreter, threads, lock, locks, locked, holder int
 	nextThread, interpreter, frame, thread, native                      int
 	back, code, instruction, owner                                      int
-	file, qualname, lines, firstLine, instructions                int
+	file, qualname, lines, firstLine, instructions                      int
 	class, className, size, data, state, length, ascii                  int
 }
 
