@@ -49,7 +49,7 @@ func adviceOnFiles(err error) string {
 	if !errors.Is(err, unix.EMFILE) || unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
 		return ""
 	}
-	return fmt.Sprintf("; the limit of open files (ulimit -n) is %d, and golaunch needs more: raise it to %d or more", limit.Cur, enoughFiles)
+	return fmt.Sprintf("; the limit of open files (ulimit -n) is %d, and golaunch needs more: raise it to %d or more", limit.Cur, max(enoughFiles, 2*limit.Cur))
 }
 
 // enoughFiles suffices for a job on this machine. It is the kernel's own default for the hard limit.

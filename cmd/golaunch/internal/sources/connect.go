@@ -72,8 +72,13 @@ func (w Target) localJobs(ctx context.Context, known func(at string) bool) (map[
 		if known(localPrefix + id) {
 			continue
 		}
-		if c, err := launcher.ConnectJob(ctx, "", w.TokenFile, id); err == nil { // the coordinator may have ended
+		c, connectErr := launcher.ConnectJob(ctx, "", w.TokenFile, id)
+		switch {
+		case connectErr != nil: // the job's coordinator may have ended
+		case c.Local():
 			all[localPrefix+id] = c
+		default: // it has ended, and this is the cluster's coordinator
+			err = errors.Join(err, c.Close())
 		}
 	}
 	return all, err

@@ -104,7 +104,7 @@ func (o *statusOptions) query(ctx context.Context, connected map[string]view.Sou
 		switch {
 		case len(connected) == 1:
 			return s, err == nil, err
-		case err != nil && sources.Ended(ctx, at):
+		case err != nil && (errors.Is(err, launcher.ErrNotThere) || sources.Ended(ctx, at)): // a job's coordinator says so itself while it ends
 			ended = append(ended, err)
 			continue
 		case err != nil:
@@ -120,10 +120,13 @@ func (o *statusOptions) query(ctx context.Context, connected map[string]view.Sou
 			all.Counted, all.Charges = s.Counted, append(all.Charges, s.Charges...)
 		}
 	}
-	if !answered {
-		silent = append(silent, ended...)
+	switch {
+	case !answered:
+		return all, false, errors.Join(append(silent, ended...)...)
+	case len(silent) > 0: // as text: the request was right, whatever one source says
+		return all, true, errors.New(errors.Join(silent...).Error())
 	}
-	return all, answered, errors.Join(silent...)
+	return all, true, nil
 }
 
 // samplesLimit bounds the wait for the nodes' measurements.
