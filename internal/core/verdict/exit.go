@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/golaunch/golaunch/launcher/report"
 )
@@ -74,4 +75,20 @@ func fromExit(x report.Exit, when certainty) (report.Verdict, bool) {
 		}
 	}
 	return report.Verdict{}, false
+}
+
+// notFound is what env(1) writes as its last line if it does not find a command, before it exits
+// with 127. A script that begins with #!/usr/bin/env runs env under the script's own name.
+var notFound = later(`^(/\S*/)?env: ['\x{2018}](\S+)['\x{2019}]: No such file or directory$`)
+
+// fromEnv recognizes a rank that could not be started because env did not find its command.
+func fromEnv(tail text, f report.Failure) (report.Verdict, bool) {
+	if f.Exit.Code != 127 || !f.Exit.Started() {
+		return report.Verdict{}, false
+	}
+	last := strings.TrimSpace(tail.body[strings.LastIndexByte(strings.TrimSpace(tail.body), '\n')+1:])
+	if !notFound().MatchString(last) {
+		return report.Verdict{}, false
+	}
+	return tail.verdict(exits[0].rule, strings.LastIndex(tail.body, last)), true
 }

@@ -61,6 +61,7 @@ func Judge(f report.Failure, own ...Rule) report.Verdict {
 			return first(builtin(), append([]text{kernel}, texts...), Rule.hardware)
 		},
 		func() (report.Verdict, bool) { return first(builtin(), []text{kernel}, Rule.fatal) },
+		func() (report.Verdict, bool) { return fromEnv(texts[1], f) },
 		func() (report.Verdict, bool) { return fromText(texts, f.Exit) },
 		func() (report.Verdict, bool) { return fromExit(f.Exit, likely) },
 	}
