@@ -69,8 +69,18 @@ func (r *Reporter) Result(result report.Result, logs string) {
 		_, text, _ = strings.Cut(text, "\n")
 	}
 	if text != "" {
-		r.Say("%s", text)
+		r.Say("%s", visible(text))
 	}
+}
+
+// visible makes each line of a report safe for a terminal, since some quote what ranks have
+// written.
+func visible(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = console.Visible(line)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // Settle drops a decision that was not printed yet, since the result follows.
