@@ -125,8 +125,8 @@ func fieldBound(f reflect.Value) (size int) {
 			size = delimited(size)
 		}
 	case reflect.Map:
-		for k, v := range f.Seq2() {
-			size += delimited(delimited(sizeBound(k)) + delimited(sizeBound(v)))
+		for i := f.MapRange(); i.Next(); { // not Seq2, for which each call would allocate size
+			size += delimited(delimited(sizeBound(i.Key())) + delimited(sizeBound(i.Value())))
 		}
 	default:
 		size = delimited(sizeBound(f))
