@@ -119,6 +119,7 @@ exit 1`)
 		if r, err := w.run(t.Context()); err != nil || r.Cause == nil || r.Cause.Rank != 0 {
 			t.Errorf("rules %q: the job ended with %+v, %v", rules, r, err)
 		}
+		w.journal.await(t, `"event":"result"`)
 		text := w.journal.String()
 		if alike := strings.Count(text, `"alike":true`); alike != want {
 			t.Errorf("rules %q: %d exits are alike, want %d:\n%s", rules, alike, want, text)
