@@ -35,8 +35,8 @@ LIMIT ?= 40m
 # Tests that start processes wait most of the time, so more of them run at once than there are cores.
 CORES := $(shell nproc)
 WIDE = -p $(shell expr $(CORES) + 1) -parallel $(shell expr 3 '*' $(CORES))
-# Tests of values of many megabytes, through which the race detector takes half a minute.
-LARGEST := ^TestLargest(|Submission|Cluster)$$
+# Tests of values of many megabytes, through which the race detector takes more than a minute.
+LARGEST := ^Test(Largest(|Submission|Cluster|Capacity)|LongestStatus|LongEntries|NewVotersAreCaughtUp|AFullQueueOfAVoter|AStatusThatIsNotRead|PositionsOfTheLargestJob)$$
 # What pyenv has in the PATH are scripts, which start slowly: tests find python3 itself first.
 PYENV = $(patsubst %/,%:,$(dir $(shell pyenv which python3 2>/dev/null)))
 # Test binaries need no DWARF, and make lint vets them.
