@@ -6,7 +6,7 @@ import shutil
 import tempfile
 
 os.environ["RAY_TRAIN_V2_ENABLED"] = "1"
-os.environ["RAY_preload_python_modules"] = "torch"
+os.environ["RAY_preload_python_modules"] = "torch,torch._dynamo"
 import ray.train  # noqa: E402
 import torch  # noqa: E402
 from ray.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig  # noqa: E402
