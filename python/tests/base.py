@@ -9,7 +9,7 @@ import unittest
 from golaunch import VirtualCluster, WorkerGroup
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-LIMIT = 60  # seconds: no test takes this long, unless it hangs
+LIMIT = 300  # seconds that nothing here takes, unless it hangs: busy machines are slow
 
 
 class Case(unittest.TestCase):

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import unittest
 
-from base import Case
+from base import LIMIT, Case
 
 TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 TRAINER = """
@@ -41,7 +41,7 @@ class Programs(Case):
             f.write(TRAINER)
         with open(self.path("main.py"), "w") as f:
             f.write("batch = [1, 2]\n" + before + text)
-        out = subprocess.run([sys.executable, "main.py"], cwd=self.dir.name, capture_output=True, text=True, timeout=120)
+        out = subprocess.run([sys.executable, "main.py"], cwd=self.dir.name, capture_output=True, text=True, timeout=LIMIT)
         self.assertEqual(out.returncode, 0, out.stderr)
         return out.stdout
 

@@ -15,7 +15,7 @@ import unittest
 from ray import _cluster, _head, _package, _unserved
 from record_ray import HERE, said
 
-LIMIT = 120  # seconds that nothing here takes, unless it hangs
+LIMIT = 300  # seconds that nothing here takes, unless it hangs: busy machines are slow
 PROGRAM_LIMIT = 600  # the same for programs whose workers import torch, which takes a minute on a busy machine with cold files
 
 
@@ -216,7 +216,7 @@ class Failures(unittest.TestCase):
             "@ray.remote\nclass A:\n    def hello(self): return 'a'\n"
             "a = A.options(name='a').remote()\nray.get(a.hello.remote())\n"
             f"print(subprocess.run([sys.executable, '-c', {second!r}], capture_output=True, text=True, check=True).stdout, end='')\n"
-            "end = time.monotonic() + 60\n"
+            "end = time.monotonic() + 300\n"
             "while 'b' in ray.util.list_named_actors() and time.monotonic() < end: time.sleep(0.05)\n"
             "print(sorted(ray.util.list_named_actors()), ray.get(ray.get_actor('d').hello.remote()))\n")
         self.assertEqual(out, "a ['a']\n['b', 'b'] 02000000\n['a', 'd'] b\n")
@@ -230,7 +230,7 @@ class Failures(unittest.TestCase):
             "ray.init(address=cluster.address, log_to_driver=False)\n"
             "right = next(n for n in ray.nodes() if 'right' in n['Resources'])\n"
             "def stranger(*words):\n"
-            "    sock = socket.create_connection((right['NodeManagerAddress'], right['NodeManagerPort']))\n    sock.settimeout(60)\n"
+            "    sock = socket.create_connection((right['NodeManagerAddress'], right['NodeManagerPort']))\n    sock.settimeout(300)\n"
             "    for word in words: sock.sendall(word)\n    return sock\n"
             "def end(sock):\n"
             "    try:\n        while sock.recv(4096): pass\n    except ConnectionResetError: pass\n"
@@ -284,7 +284,7 @@ class Failures(unittest.TestCase):
                 "value = _core.Core.on_value\n"
                 "_core.Core.on_value = lambda core, link, then, oid: core.loop.later(0.2, lambda: value(core, link, then, oid))\n"
                 "ray.init(num_cpus=2, resources={'a': 2}, runtime_env={'working_dir': sys.argv[1]})\n"
-                "@ray.remote(resources={'a': 1})\ndef f(): return 1\nprint(ray.get(f.remote(), timeout=60))\n", args=[top])
+                "@ray.remote(resources={'a': 1})\ndef f(): return 1\nprint(ray.get(f.remote(), timeout=300))\n", args=[top])
         self.assertEqual(out, "1\n")
 
     def test_late_messages(self):
@@ -324,7 +324,7 @@ class Failures(unittest.TestCase):
             "@ray.remote(runtime_env={'py_executable': 'false'})\ndef g(): return 1\n"
             "@ray.remote(runtime_env=env)\nclass A:\n    def f(self): return 1\n"
             "for ref in (f.remote(), g.remote(), A.remote().f.remote()):\n"
-            "    try:\n        ray.get(ref, timeout=60)\n    except ray.exceptions.RuntimeEnvSetupError as e:\n        print(e)\n"
+            "    try:\n        ray.get(ref, timeout=300)\n    except ray.exceptions.RuntimeEnvSetupError as e:\n        print(e)\n"
             "print(ray.available_resources()['CPU'])\n")
         said = r"Failed to set up runtime environment\.\non node .* \(127.0.0.1\): \[Errno 2\] No such file or directory\n"
         self.assertRegex(out, f"^{said}Failed to set up runtime environment\\.\nits process on node .* has ended with exit code 1: .*\n{said}2.0\n$")
@@ -379,7 +379,7 @@ class Failures(unittest.TestCase):
             "try: ray.get(a.put.remote())\nexcept ray.exceptions.RayActorError as e: print(type(e).__name__)\n"
             "print(len(ray.get(made)))\n"
             "try: ray.get(put)\nexcept ray.exceptions.ObjectLostError as e: print(isinstance(e, ray.exceptions.OwnerDiedError), right in str(e), 'was lost' in str(e))\n"
-            "import time\nend = time.monotonic() + 60\n"
+            "import time\nend = time.monotonic() + 300\n"
             "while True:\n"
             "    try: print(len(ray.get(ray.put(b'x' * 8_000_000)))); break\n"  # what its processes owned elsewhere is freed
             "    except ray.exceptions.ObjectStoreFullError: assert time.monotonic() < end; time.sleep(0.05)\n"
@@ -394,7 +394,7 @@ class Failures(unittest.TestCase):
             "try: ray.put(b'x' * 2_000_000)\nexcept ray.exceptions.ObjectStoreFullError as e: print('bytes are in use' in str(e))\n"
             "@ray.remote\ndef big(): return b'x' * 3_000_000\n"
             "try: ray.get(big.remote())\nexcept ray.exceptions.ObjectStoreFullError as e: print('of node' in str(e))\n"
-            "del keep\nend = time.monotonic() + 60\n"
+            "del keep\nend = time.monotonic() + 300\n"
             "while True:\n"
             "    try: print(len(ray.get(ray.put(b'x' * 8_000_000)))); break\n"
             "    except ray.exceptions.ObjectStoreFullError: assert time.monotonic() < end; time.sleep(0.05)\n"
@@ -421,7 +421,7 @@ class Failures(unittest.TestCase):
                 "print([ray.get(r)[0] for r in refs], os.listdir(where), files() >= 6)\n"
                 "@ray.remote\ndef more(x): return x + bytes(20_000_000)\n"
                 "print(len(ray.get(more.remote(refs[11]))))\n"
-                "del refs\nend = time.monotonic() + 60\n"
+                "del refs\nend = time.monotonic() + 300\n"
                 "while files() and time.monotonic() < end: time.sleep(0.05)\n"
                 "print(files())\n")
         self.assertEqual(out, f"{list(range(12))} [] True\n22000000\n0\n")
@@ -431,7 +431,7 @@ class Failures(unittest.TestCase):
             "import ray, time\nray.init(num_cpus=1, object_store_memory=10_000_000)\n"
             "@ray.remote\nclass A:\n    def put(self): self.kept = ray.put(b'x' * 8_000_000); return [self.kept]\n"
             "a = A.remote(); ref, = ray.get(a.put.remote())\nprint(len(ray.get(ref))); ray.kill(a)\n"
-            "end = time.monotonic() + 60\n"
+            "end = time.monotonic() + 300\n"
             "while True:\n"
             "    try: print(len(ray.get(ray.put(b'x' * 7_000_000)))); break\n"
             "    except ray.exceptions.ObjectStoreFullError: assert time.monotonic() < end; time.sleep(0.05)\n"
@@ -451,7 +451,7 @@ class Failures(unittest.TestCase):
             "    ray.get(barrier.meet.remote(8))\n"
             "    return ray.put(b'x' * 200_000), Counter.remote()\n"
             "barrier = Barrier.remote()\nmade = ray.get([make.remote(barrier) for _ in range(8)])\n"
-            "import time\nend = time.monotonic() + 60\n"
+            "import time\nend = time.monotonic() + 300\n"
             "while ray.available_resources().get('CPU', 0) < 1 and time.monotonic() < end: time.sleep(0.05)\n"
             "print({len(x) for x in ray.get([m[0] for m in made])}, sum(ray.get([m[1].add.remote() for m in made])))\n")
         self.assertEqual(out, "{200000} 8\n")
@@ -513,10 +513,10 @@ class Failures(unittest.TestCase):
             "@ray.remote\ndef call(a): return ray.get(a.add.remote())\n"
             "a = A.remote()\nray.get(a.add.remote())\n"
             "for f in [calls, puts] * 5:\n"
-            "    ray.get(a.clear.remote())\n    ref = f.remote(a)\n    ray.get(a.wait.remote(), timeout=60)\n    ray.cancel(ref)\n"
-            "    try: ray.get(ref, timeout=60)\n    except ray.exceptions.TaskCancelledError: pass\n"
-            "    assert ray.get(call.remote(a), timeout=60) > 1\n"
-            "import time\nend = time.monotonic() + 60\n"
+            "    ray.get(a.clear.remote())\n    ref = f.remote(a)\n    ray.get(a.wait.remote(), timeout=300)\n    ray.cancel(ref)\n"
+            "    try: ray.get(ref, timeout=300)\n    except ray.exceptions.TaskCancelledError: pass\n"
+            "    assert ray.get(call.remote(a), timeout=300) > 1\n"
+            "import time\nend = time.monotonic() + 300\n"
             "while ray.available_resources().get('CPU') != 1 and time.monotonic() < end: time.sleep(0.05)\n"
             "print(ray.available_resources()['CPU'])\n",
             env={**os.environ, "RAY_preload_python_modules": "halves", "PYTHONPATH": os.pathsep.join([here, os.path.dirname(here)])})
@@ -541,7 +541,7 @@ class Failures(unittest.TestCase):
             "    try: ray.get(a.add.remote())\n    except KeyboardInterrupt: came += 1\n"
             "try: ray.get(a.wait.remote())\nexcept KeyboardInterrupt: came += 1\n"
             "stop.append(1); thread.join()\n"
-            "print(came, ray.get(a.add.remote(), timeout=60) > 20)\n"
+            "print(came, ray.get(a.add.remote(), timeout=300) > 20)\n"
             "ray.shutdown()\nprint(signal.getsignal(signal.SIGINT) is interrupted)\n",
             env={**os.environ, "PYTHONPATH": os.pathsep.join([here, os.path.dirname(here)])})
         self.assertEqual(out, "41 True\nTrue\n")
@@ -558,7 +558,7 @@ class Failures(unittest.TestCase):
                         "def register(name):\n"
                         "    if not ray.is_initialized(): return\n"
                         "    kept.append(Registry.options(name='registry', get_if_exists=True).remote())\n"
-                        "    return ray.get(kept[-1].add.remote(name), timeout=60)\n"
+                        "    return ray.get(kept[-1].add.remote(name), timeout=300)\n"
                         "register('a')\n")
             out = self.finish("import sys\nsys.path.insert(0, sys.argv[1])\nimport ray, registry\nray.init(num_cpus=1)\nprint(registry.register('b'), registry.register('c'))\n", args=[top])
         self.assertEqual(out, "['b'] ['b', 'c']\n")

@@ -66,7 +66,7 @@ class Test(Case):
         return address, re.search(r"RAY_API_SERVER_ADDRESS='(.*)' ray", said)[1]
 
     def get(self, url):
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(url, timeout=300) as answer:
             return json.load(answer)
 
     def test_a_cluster(self):
@@ -137,7 +137,7 @@ class Test(Case):
         self.assertEqual(self.get(dashboard + "/api/prometheus/sd"), [])
         for path, method, code in (("/api/jobs/four", "GET", 404), ("/api/actors/kill", "GET", 404), ("/api/jobs/", "POST", 405), ("/api/jobs/one", "DELETE", 405)):
             with self.assertRaises(urllib.error.HTTPError) as caught:
-                urllib.request.urlopen(urllib.request.Request(dashboard + path, method=method, data=b"{}" if method == "POST" else None), timeout=30)
+                urllib.request.urlopen(urllib.request.Request(dashboard + path, method=method, data=b"{}" if method == "POST" else None), timeout=300)
             self.assertEqual(caught.exception.code, code)
             caught.exception.close()
         for user, host in ((os.geteuid(), "site.example"), (65534, "127.0.0.1")):
@@ -147,7 +147,7 @@ class Test(Case):
             os.seteuid(user)
             try:
                 with self.assertRaises(urllib.error.HTTPError) as caught:
-                    urllib.request.urlopen(urllib.request.Request(dashboard + "/api/version", headers={"Host": host}), timeout=30)
+                    urllib.request.urlopen(urllib.request.Request(dashboard + "/api/version", headers={"Host": host}), timeout=300)
             finally:
                 os.seteuid(before)
             self.assertEqual(caught.exception.code, 403)
@@ -223,7 +223,7 @@ class Test(Case):
             self.assertEqual(process.stderr.readline(), "Status for job 'one': PENDING\n")
             self.assertRegex(process.stderr.readline(), "^Status message: Job has not started yet. .*node")
             self.ray("job", "stop", "one")
-            self.assertEqual(process.wait(60), 1)
+            self.assertEqual(process.wait(300), 1)
 
     def test_slow_clients_of_the_dashboard(self):
         """They are cut off, and those of another user take no room."""
