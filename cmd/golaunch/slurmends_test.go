@@ -63,8 +63,8 @@ srun --ntasks-per-node=1 $golaunch agent --coordinator $at; echo agents ended wi
 	for rank := range 2 {
 		p.line(fmt.Sprintf("rank %d ends after 1", rank))
 	}
+	p.kill() // before the coordinator ends, without which it would end too
 	s.output(id, "got SIGUSR1, which goes to the ranks; Slurm ends the job in ", "is to leave within 1m", "agents ended with 143")
-	p.kill()
 }
 
 // TestSlurmAsksForACheckpoint: Slurm asks for a checkpoint long before the end of the job. This is
